@@ -5,17 +5,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use toolbridge_core::{Answer, RawJson, ServerInfo};
+use toolbridge_core::ServerInfo;
 
-use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
+use crate::callbacks::Callbacks;
 use crate::model::{ClaudeCodeModel, Inner};
-use crate::opaque::Opaque;
-use crate::permission::{Decider, Permission, PermissionRequest, decider};
-use crate::question::{AskRequest, OnAsk, on_ask};
-use crate::request::OnMessage;
 use crate::restriction::Restrictions;
 use crate::settings::Settings;
-use crate::stderr::OnStderr;
 use crate::{ClaudeCodeError, Transport};
 
 /// Options that apply to all requests.
@@ -34,11 +29,7 @@ pub(crate) struct Options {
     pub(crate) strict_mcp_config: Option<bool>,
     pub(crate) allow_own_tools: Option<bool>,
     pub(crate) restrictions: Restrictions,
-    pub(crate) decider: Option<Decider>,
-    pub(crate) on_ask: Option<OnAsk>,
-    pub(crate) on_message: Option<OnMessage>,
-    pub(crate) on_stderr: Option<OnStderr>,
-    pub(crate) hooks: Vec<Hook>,
+    pub(crate) callbacks: Callbacks,
 }
 
 /// Builds a [`ClaudeCodeModel`].
@@ -53,6 +44,10 @@ pub struct ClaudeCodeModelBuilder {
 impl ClaudeCodeModelBuilder {
     pub(crate) fn own_settings(&mut self) -> &mut Settings {
         &mut self.options.settings
+    }
+
+    pub(crate) fn own_callbacks(&mut self) -> &mut Callbacks {
+        &mut self.options.callbacks
     }
 
     /// Overrides the settings made so far with every setting that is set in `settings`.
@@ -139,101 +134,6 @@ impl ClaudeCodeModelBuilder {
     /// asking for permission. The default is true unless [`can_use_tool`](Self::can_use_tool) is set.
     pub fn allow_own_tools(mut self, allow: bool) -> Self {
         self.options.allow_own_tools = Some(allow);
-        self
-    }
-
-    /// Sets a function that is called with every message of the CLI, unchanged. It must not block.
-    pub fn on_message(mut self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
-        self.options.on_message = Some(Opaque(Arc::new(call)));
-        self
-    }
-
-    /// Sets a function that is called with every line the CLI writes to its stderr. It must not block.
-    pub fn on_stderr(mut self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.options.on_stderr = Some(Opaque(Arc::new(call)));
-        self
-    }
-
-    /// Adds a function that is called when `event` happens in the CLI. `matcher` selects the tools, such as
-    /// `Bash|Write`; `*` matches all. Hooks for the same event run concurrently, and a single denial is
-    /// enough to deny. Parameter restrictions take precedence over all hooks.
-    ///
-    /// If a hook panics, the tool, prompt or permission that it was called for is denied. The same happens
-    /// when the CLI stops waiting for a hook, if the CLI's version supports that.
-    ///
-    /// ```
-    /// # use toolbridge_claude as toolbridge;
-    /// use toolbridge::{ClaudeCodeModel, HookEvent, HookOutput};
-    ///
-    /// let model = ClaudeCodeModel::builder()
-    ///     .builtin_tools(["Bash"])
-    ///     .hook(HookEvent::PreToolUse, "Bash", async |call| match call.tool_input()["command"].as_str() {
-    ///         Some("git status") => HookOutput::allow(),
-    ///         _ => HookOutput::deny("only `git status`"),
-    ///     })
-    ///     .build()?;
-    /// # Ok::<(), toolbridge_claude::ClaudeCodeError>(())
-    /// ```
-    pub fn hook<F, O>(mut self, event: HookEvent, matcher: impl Into<String>, call: F) -> Self
-    where
-        F: Fn(HookCall) -> O + Send + Sync + 'static,
-        O: Future<Output = HookOutput> + Send + 'static,
-    {
-        self.options.hooks.push(Hook::new(event, matcher.into(), call));
-        self
-    }
-
-    /// Sets the function that decides about tools that no rule allows or denies. Without it the CLI denies
-    /// them.
-    ///
-    /// ```
-    /// # use toolbridge_claude as toolbridge;
-    /// use toolbridge::{ClaudeCodeModel, Permission};
-    ///
-    /// let model = ClaudeCodeModel::builder()
-    ///     .can_use_tool(async |request| match request.tool_name.as_str() {
-    ///         "Bash" => Permission::deny("there is no shell here"),
-    ///         _ => Permission::Allow,
-    ///     })
-    ///     .build()?;
-    /// # Ok::<(), toolbridge_claude::ClaudeCodeError>(())
-    /// ```
-    pub fn can_use_tool<F, D>(mut self, decide: F) -> Self
-    where
-        F: Fn(PermissionRequest) -> D + Send + Sync + 'static,
-        D: Future<Output = Permission> + Send + 'static,
-    {
-        self.options.decider = Some(decider(decide));
-        self
-    }
-
-    /// Sets the function that answers questions of tools
-    /// ([`CallContext::ask`](toolbridge_core::CallContext::ask)) and of other MCP servers in the run.
-    /// Without it, tools cannot ask, and questions of other servers are cancelled.
-    ///
-    /// The answer is the requested value, or an object with a member for each field. If the function
-    /// panics, the question is cancelled. The time-outs of the tool and of the request are paused during a
-    /// question, the latter unless `timeout_counts_tools` is set.
-    ///
-    /// ```
-    /// use serde_json::json;
-    /// # mod toolbridge { pub use toolbridge_claude::*; pub use toolbridge_core::Answer; }
-    /// use toolbridge::{Answer, ClaudeCodeModel};
-    ///
-    /// let model = ClaudeCodeModel::builder()
-    ///     .on_ask(async |question| match question.message.as_str() {
-    ///         "Which colour?" => Answer::Accepted(json!("red")),
-    ///         _ => Answer::Declined,
-    ///     })
-    ///     .build()?;
-    /// # Ok::<(), toolbridge_claude::ClaudeCodeError>(())
-    /// ```
-    pub fn on_ask<F, A>(mut self, ask: F) -> Self
-    where
-        F: Fn(AskRequest) -> A + Send + Sync + 'static,
-        A: Future<Output = Answer<Value>> + Send + 'static,
-    {
-        self.options.on_ask = Some(on_ask(ask));
         self
     }
 

@@ -1,23 +1,20 @@
 //! A conversation that stays open.
 
-use std::sync::{Arc, OnceLock};
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use toolbridge_core::{Answer, CancellationToken, RawJson, ToolSource};
+use toolbridge_core::{CancellationToken, RawJson, ToolSource};
 
+use crate::callbacks::Callbacks;
 use crate::cli::Cli;
+use crate::driver::TurnOptions;
 use crate::event::McpServerStatus;
-use crate::hook::{HookCall, HookEvent, HookOutput};
 use crate::model::ClaudeCodeModel;
-use crate::permission::{Permission, PermissionRequest};
 use crate::prompt::{Input, Message};
-use crate::question::AskRequest;
 use crate::request::Request;
 use crate::settings::{PermissionMode, Settings};
-use crate::start::{Talk, Wanted};
+use crate::start::CliSpec;
 use crate::stream::ResponseStream;
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
@@ -45,11 +42,10 @@ type Done = Result<(), ClaudeCodeError>;
 pub struct Chat {
     cli: Cli,
     model: ClaudeCodeModel,
-    wanted: Wanted,
-    talk: Talk,
-    /// Earlier messages, sent before the first prompt.
-    untold: Vec<Message>,
-    session_id: Arc<OnceLock<String>>,
+    spec: CliSpec,
+    turn: TurnOptions,
+    /// Earlier messages, to be sent with the first prompt.
+    unsent: Vec<Message>,
 }
 
 /// Builder for a [`Chat`].
@@ -68,6 +64,10 @@ impl ClaudeCodeModel {
 }
 
 impl ChatBuilder {
+    pub(crate) fn own_callbacks(&mut self) -> &mut Callbacks {
+        &mut self.request.callbacks
+    }
+
     /// As [`Request::tools`].
     pub fn tools(self, tools: impl ToolSource) -> Self {
         self.with(|request| request.tools(tools))
@@ -93,43 +93,6 @@ impl ChatBuilder {
         self.with(|request| request.state(value))
     }
 
-    /// As [`Request::on_ask`].
-    pub fn on_ask<F, A>(self, ask: F) -> Self
-    where
-        F: Fn(AskRequest) -> A + Send + Sync + 'static,
-        A: Future<Output = Answer<Value>> + Send + 'static,
-    {
-        self.with(|request| request.on_ask(ask))
-    }
-
-    /// As [`Request::can_use_tool`].
-    pub fn can_use_tool<F, D>(self, decide: F) -> Self
-    where
-        F: Fn(PermissionRequest) -> D + Send + Sync + 'static,
-        D: Future<Output = Permission> + Send + 'static,
-    {
-        self.with(|request| request.can_use_tool(decide))
-    }
-
-    /// As [`Request::hook`].
-    pub fn hook<F, O>(self, event: HookEvent, matcher: impl Into<String>, call: F) -> Self
-    where
-        F: Fn(HookCall) -> O + Send + Sync + 'static,
-        O: Future<Output = HookOutput> + Send + 'static,
-    {
-        self.with(|request| request.hook(event, matcher, call))
-    }
-
-    /// As [`Request::on_message`].
-    pub fn on_message(self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
-        self.with(|request| request.on_message(call))
-    }
-
-    /// As [`Request::on_stderr`].
-    pub fn on_stderr(self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.with(|request| request.on_stderr(call))
-    }
-
     /// As [`Request::system_prompt`].
     pub fn system_prompt(self, text: impl Into<String>) -> Self {
         self.with(|request| request.system_prompt(text))
@@ -145,7 +108,8 @@ impl ChatBuilder {
         self.with(Request::output::<T>)
     }
 
-    /// Takes over all options of `request`, except its prompt and history, replacing those set so far.
+    /// Takes over all options of `request`, replacing those set so far. Its prompt and
+    /// [`until`](Request::until) are ignored.
     pub fn like(self, request: Request) -> Self {
         Self { request, ..self }
     }
@@ -165,15 +129,14 @@ impl ChatBuilder {
     ///
     /// When the CLI cannot be started, or cannot connect to the tools.
     pub async fn open(self) -> Result<Chat, ClaudeCodeError> {
-        let Self { model, request } = self;
-        let (wanted, mut talk) = model.wanted(&request, true).await?;
-        let session_id = Arc::<OnceLock<String>>::default();
-        talk.note_session(Arc::clone(&session_id));
-        let history = wanted.history(&request);
-        let cli = model.open(&wanted, history.as_deref(), &CancellationToken::new()).await?;
-        cli.ready(talk.limit()).await?;
-        let untold = if history.is_none() { request.into_history() } else { Vec::new() };
-        Ok(Chat { cli, model, wanted, talk, untold, session_id })
+        let Self { model, mut request } = self;
+        request.until = None;
+        let (spec, turn) = model.resolve(&request, true).await?;
+        let history = spec.history(&request);
+        let cli = model.open(&spec, history.as_deref(), &CancellationToken::new()).await?;
+        cli.ready(turn.limit).await?;
+        let unsent = if history.is_none() { request.history } else { Vec::new() };
+        Ok(Chat { cli, model, spec, turn, unsent })
     }
 }
 
@@ -207,23 +170,23 @@ impl Chat {
     ///
     /// When the prompt cannot be sent. A later failure is the stream's last item.
     pub fn stream(&mut self, prompt: impl Into<Prompt>) -> Result<ResponseStream, ClaudeCodeError> {
-        let request = Request::with_inputs(prompt.into().0).history(self.untold.iter().cloned());
+        let request = Request::with_inputs(prompt.into().0).history(self.unsent.iter().cloned());
         request.check()?;
-        let expand = self.wanted.settings.expand_prompts.unwrap_or(false);
+        let expand = self.spec.settings.expand_prompts.unwrap_or(false);
         if !expand {
-            request.check_plain(self.wanted.version)?;
+            request.check_plain(self.spec.version)?;
         }
         let place = self.model.0.running.add();
         let line = request.to_line(expand, true);
-        self.untold.clear();
-        Ok(self.cli.turn(place, |place, signals, events| self.talk.turn(line, place, signals, events)))
+        self.unsent.clear();
+        Ok(self.cli.turn(place, |place, signals, events| self.turn.turn(line, place, signals, events)))
     }
 
     /// The conversation's id, available once the first answer has begun. It can be used to resume the
     /// conversation if the settings say [`Conversation::Keep`](crate::Conversation::Keep).
     #[must_use]
     pub fn session_id(&self) -> Option<&str> {
-        self.session_id.get().map(String::as_str)
+        self.turn.session_id.get().map(String::as_str)
     }
 
     /// Switches to another model from now on; `None` selects the CLI's default.
@@ -232,7 +195,7 @@ impl Chat {
     ///
     /// When the CLI refuses, or has ended.
     pub fn set_model(&self, model: Option<&str>) -> impl Future<Output = Done> + Send + use<> {
-        self.have(json!({ "subtype": "set_model", "model": model }))
+        self.control(json!({ "subtype": "set_model", "model": model }))
     }
 
     /// Changes the permission mode from now on.
@@ -240,9 +203,9 @@ impl Chat {
     /// # Errors
     ///
     /// When the CLI refuses, or has ended.
-    #[expect(clippy::needless_pass_by_value, reason = "nobody has another use for it")]
+    #[expect(clippy::needless_pass_by_value, reason = "the caller has no other use for it")]
     pub fn set_permission_mode(&self, mode: PermissionMode) -> impl Future<Output = Done> + Send + use<> {
-        self.have(json!({ "subtype": "set_permission_mode", "mode": mode }))
+        self.control(json!({ "subtype": "set_permission_mode", "mode": mode }))
     }
 
     /// Lists the MCP servers and their connection state.
@@ -258,9 +221,10 @@ impl Chat {
             #[serde(rename = "mcpServers")]
             servers: Vec<McpServerStatus>,
         }
-        let unread = |error| ClaudeCodeError::CliResponseParse { reason: format!("its servers: {error}") };
-        let status = self.cli.ask(json!({ "subtype": "mcp_status" }));
-        async move { Ok(status.await?.decode::<Status>().map_err(unread)?.servers) }
+        let parse_error =
+            |error| ClaudeCodeError::CliResponseParse { reason: format!("its servers: {error}") };
+        let status = self.cli.request(json!({ "subtype": "mcp_status" }));
+        async move { Ok(status.await?.decode::<Status>().map_err(parse_error)?.servers) }
     }
 
     /// Reports how full the model's context is, in the CLI's own format.
@@ -269,7 +233,7 @@ impl Chat {
     ///
     /// When the CLI refuses, or has ended.
     pub fn context_usage(&self) -> impl Future<Output = Result<RawJson, ClaudeCodeError>> + Send + use<> {
-        self.cli.ask(json!({ "subtype": "get_context_usage" }))
+        self.cli.request(json!({ "subtype": "get_context_usage" }))
     }
 
     /// Restores files changed by the CLI's tools to their state before the prompt with this id, which is
@@ -280,12 +244,12 @@ impl Chat {
     ///
     /// When the CLI refuses, or has ended.
     pub fn rewind_files(&self, prompt_id: &str) -> impl Future<Output = Done> + Send + use<> {
-        self.have(json!({ "subtype": "rewind_files", "user_message_id": prompt_id }))
+        self.control(json!({ "subtype": "rewind_files", "user_message_id": prompt_id }))
     }
 
     /// Sends a control request whose response carries no data.
-    fn have(&self, request: Value) -> impl Future<Output = Done> + Send + use<> {
-        let answer = self.cli.ask(request);
+    fn control(&self, request: Value) -> impl Future<Output = Done> + Send + use<> {
+        let answer = self.cli.request(request);
         async move { answer.await.map(drop) }
     }
 

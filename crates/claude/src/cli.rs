@@ -70,24 +70,24 @@ impl Cli {
 
     /// Waits until the CLI accepts a prompt.
     pub(crate) async fn ready(&self, limit: Duration) -> Result<(), ClaudeCodeError> {
-        let (tell, answer) = oneshot::channel();
-        self.tell(Command::Ready { limit, tell }, answer).await.map(drop)
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Ready { limit, reply }, answer).await.map(drop)
     }
 
     /// Sends a request to the CLI over its control channel.
-    pub(crate) fn ask(&self, request: Value) -> impl Future<Output = Answer> + Send + use<> {
-        let (tell, answer) = oneshot::channel();
-        self.tell(Command::Ask { request, tell }, answer)
+    pub(crate) fn request(&self, request: Value) -> impl Future<Output = Answer> + Send + use<> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Request { request, reply }, answer)
     }
 
-    fn tell(
+    fn send(
         &self,
         command: Command,
         answer: oneshot::Receiver<Answer>,
     ) -> impl Future<Output = Answer> + Send + use<> {
-        let is_told = self.commands.send(command).is_ok();
+        let is_sent = self.commands.send(command).is_ok();
         async move {
-            if !is_told {
+            if !is_sent {
                 return Err(over());
             }
             answer.await.unwrap_or_else(|_| Err(over()))

@@ -18,12 +18,12 @@ pub(crate) struct Control {
 }
 
 /// A request to the CLI, as a line.
-pub(crate) fn question(id: &str, request: &Value) -> String {
+pub(crate) fn request_line(id: &str, request: &Value) -> String {
     json!({ "type": "control_request", "request_id": id, "request": request }).to_string()
 }
 
 /// The response to a request of the CLI, as a line.
-pub(crate) fn answer(id: &str, answer: Result<Value, String>) -> String {
+pub(crate) fn response_line(id: &str, answer: Result<Value, String>) -> String {
     let response = match answer {
         Ok(response) => json!({ "subtype": "success", "request_id": id, "response": response }),
         Err(error) => json!({ "subtype": "error", "request_id": id, "error": error }),
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn closing_ends_everybodys_writing() {
+    async fn closing_ends_pending_writes() {
         let (ours, mut theirs) = pipe::pipe().unwrap();
         let control = Control::new(ours);
         // More than the pipe's buffer holds, so the write blocks until the channel is closed.

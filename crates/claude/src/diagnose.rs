@@ -8,7 +8,7 @@ use toolbridge_ipc::BridgeCommand;
 
 use crate::error::ExecutionKind;
 use crate::event::McpServerStatus;
-use crate::offer::{Offer, Way};
+use crate::offer::{Channel, Offer};
 use crate::process::{self, Process};
 use crate::stderr::Tail;
 use crate::{ClaudeCodeError, Transport};
@@ -24,7 +24,7 @@ pub(crate) fn not_connected(status: &McpServerStatus) -> ClaudeCodeError {
 
 /// Error for a server that the CLI does not list.
 pub(crate) fn unknown(server: &str) -> ClaudeCodeError {
-    ClaudeCodeError::bridge(server, "the CLI does not know of it; a policy may forbid MCP servers")
+    ClaudeCodeError::bridge(server, "the CLI does not list it; a policy may forbid MCP servers")
 }
 
 /// Explains a missing result from the CLI's exit status and stderr.
@@ -33,27 +33,27 @@ pub(crate) fn no_result(
     stderr: &str,
     unreadable: Option<String>,
 ) -> ClaudeCodeError {
-    let said = if stderr.is_empty() { String::new() } else { format!(": {stderr}") };
+    let stderr = if stderr.is_empty() { String::new() } else { format!(": {stderr}") };
     if let (Some(reason), true) = (unreadable, status.is_some_and(|status| status.success())) {
         return ClaudeCodeError::CliResponseParse {
-            reason: format!("there is no result in it, and {reason}{said}"),
+            reason: format!("there is no result in it, and {reason}{stderr}"),
         };
     }
     let how = status.map_or("the CLI ended".into(), |status| format!("the CLI ended with {status}"));
-    ClaudeCodeError::execution(ExecutionKind::Exit, format!("{how} and without a result{said}"))
+    ClaudeCodeError::execution(ExecutionKind::Exit, format!("{how} and without a result{stderr}"))
 }
 
 /// Adds the output of a manually started bridge to an error about our server.
 pub(crate) async fn explain(mut error: ClaudeCodeError, offer: Option<&Offer>) -> ClaudeCodeError {
     if let (ClaudeCodeError::BridgeStartup { reason, transport, .. }, Some(offer)) = (&mut error, offer) {
-        match &offer.way {
-            Way::Sdk { .. } => *transport = Transport::Sdk,
-            Way::Stdio(session) => {
-                let said = match session.mcp_server() {
+        match &offer.channel {
+            Channel::Sdk { .. } => *transport = Transport::Sdk,
+            Channel::Stdio(session) => {
+                let outcome = match session.mcp_server() {
                     Ok(bridge) => start(&bridge).await,
                     Err(error) => error.to_string(),
                 };
-                reason.push_str(&format!("; {said}"));
+                reason.push_str(&format!("; {outcome}"));
             }
         }
     }
@@ -76,12 +76,12 @@ async fn start(bridge: &BridgeCommand) -> String {
         return format!("`{name}` does not end when it is started by hand without a client");
     };
     match status {
-        Some(status) if status.success() => format!("`{name}` starts when it is started by hand"),
+        Some(status) if status.success() => format!("`{name}` works when it is started by hand"),
         Some(status) => {
-            let said = stderr.text().await;
-            let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+            let text = stderr.text().await;
+            let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it prints nothing");
             format!("`{name}` ends with {status}: {last}")
         }
-        None => format!("`{name}` cannot be watched"),
+        None => format!("the exit status of `{name}` is unknown"),
     }
 }

@@ -20,22 +20,20 @@ use toolbridge_ipc::child::Pipes;
 use toolbridge_mcp::{Incoming as _, LineReader, Serving, serve_with};
 use tracing::{Instrument as _, Span};
 
-use crate::control::{Control, question};
+use crate::callbacks::Callbacks;
+use crate::control::{Control, request_line};
 use crate::diagnose::{explain, no_result, not_connected};
 use crate::error::ExecutionKind;
 use crate::event::{Event, McpServerStatus};
 use crate::hook::Hook;
 use crate::model::Place;
-use crate::offer::{Offer, Way};
-use crate::outcome::{Asked, answer};
-use crate::output::Said;
-use crate::permission::Decider;
+use crate::offer::{Channel, Offer};
+use crate::outcome::{Expected, answer};
+use crate::output::Collected;
 use crate::process::Process;
-use crate::question::OnAsk;
-use crate::request::OnMessage;
 use crate::restriction::Restrictions;
 use crate::sdk::SdkServer;
-use crate::stderr::{OnStderr, Tail};
+use crate::stderr::Tail;
 use crate::stream::{Events, Signals};
 use crate::tools::{Bound, Report};
 use crate::waits::Waits;
@@ -45,59 +43,64 @@ use crate::{ClaudeCodeError, ResponseWithMetadata};
 const MAX_LINE_BYTES: usize = 256 * 1024 * 1024;
 
 /// How often the CLI is polled for its connection to our server.
-const CONNECTING_AGAIN: Duration = Duration::from_millis(20);
+const CONNECT_POLL: Duration = Duration::from_millis(20);
 
 /// How long the CLI may take to return a result after an interrupt, and how often the interrupt is
 /// repeated.
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(5);
-const INTERRUPT_AGAIN: Duration = Duration::from_millis(500);
+const INTERRUPT_RETRY: Duration = Duration::from_millis(500);
 
 /// How long to wait for more output after the CLI has ended: another process may still hold the pipe open.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
 /// How often the deadline is checked while the CLI waits for functions of this process.
-const WAITING_AGAIN: Duration = Duration::from_millis(100);
+const WAIT_POLL: Duration = Duration::from_millis(100);
 
 /// A timeout that is never reached in practice.
-const FOR_EVER: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+const UNLIMITED: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// Settings that apply to all turns of a CLI.
 pub(crate) struct Plan {
     /// The `initialize` request, which is sent first.
-    pub(crate) hello: Value,
+    pub(crate) initialize: Value,
     /// How long to wait for the CLI to list our server before the prompt is sent anyway.
     pub(crate) patience: Duration,
     pub(crate) wants_output: bool,
     pub(crate) restrictions: Restrictions,
     /// Restricted tools whose existence only the CLI can confirm.
-    pub(crate) awaited: Vec<String>,
+    pub(crate) unconfirmed_tools: Vec<String>,
 }
 
-/// One prompt, until it is answered.
-pub(crate) struct Turn {
-    pub(crate) prompt: String,
+/// The options of a turn, which all turns of a CLI share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TurnOptions {
     pub(crate) limit: Duration,
     /// Whether time spent waiting for functions of this process counts towards the limit.
     pub(crate) counts_tools: bool,
     /// Ends the turn with the output received so far.
     pub(crate) until: Option<CancellationToken>,
     /// Filled with the conversation's id once it is known.
-    pub(crate) session_id: Option<Arc<OnceLock<String>>>,
+    pub(crate) session_id: Arc<OnceLock<String>>,
+    pub(crate) callbacks: Callbacks,
+    /// The context of tool calls.
+    pub(crate) tools: Option<Bound>,
+    /// Whether the progress of tool calls is reported as events.
+    pub(crate) wants_reports: bool,
+}
+
+/// One prompt, until it is answered.
+pub(crate) struct Turn {
+    pub(crate) prompt: String,
+    pub(crate) options: TurnOptions,
     /// Notified when the CLI starts working on the turn, or when the turn is over.
     pub(crate) began: Option<oneshot::Sender<()>>,
     /// Released together with the turn, so that a request without a driver does not count as running.
     pub(crate) _place: Option<Place>,
     pub(crate) signals: Signals,
     pub(crate) events: Events,
-    pub(crate) decider: Option<Decider>,
-    pub(crate) on_ask: Option<OnAsk>,
-    pub(crate) on_message: Option<OnMessage>,
-    pub(crate) on_stderr: Option<OnStderr>,
-    pub(crate) hooks: Vec<Hook>,
     /// The caller's span.
     pub(crate) span: Span,
-    /// The context of tool calls from now on, and the channel for their progress.
-    pub(crate) tools: Option<Bound>,
+    /// The progress of tool calls.
     pub(crate) reports: Option<mpsc::Receiver<Report>>,
 }
 
@@ -107,12 +110,12 @@ pub(crate) enum Command {
     /// Asks to be notified when the CLI accepts a prompt, which must happen within `limit`.
     Ready {
         limit: Duration,
-        tell: oneshot::Sender<Answer>,
+        reply: oneshot::Sender<Answer>,
     },
     /// Sends a request to the CLI.
-    Ask {
+    Request {
         request: Value,
-        tell: oneshot::Sender<Answer>,
+        reply: oneshot::Sender<Answer>,
     },
 }
 
@@ -144,17 +147,19 @@ enum State {
 /// Why a turn is interrupted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Reason {
-    Wanted,
-    Late,
+    /// [`ResponseStream::interrupt`](crate::ResponseStream::interrupt) was called.
+    Requested,
+    /// The time limit was reached.
+    Timeout,
 }
 
-/// Our latest request to the CLI.
+/// The driver's own request to the CLI; the state says which one.
 #[derive(Debug, PartialEq)]
-enum Question {
+enum Pending {
     /// Waiting for its response.
-    Open { id: String },
+    Response { id: String },
     /// It will be sent again.
-    Again { at: Instant },
+    Retry { at: Instant },
 }
 
 /// How a turn, or the whole CLI, ended.
@@ -162,7 +167,7 @@ enum End {
     /// With a result.
     Result { raw: RawJson, interrupted: Option<Reason> },
     /// With the output received so far.
-    Here,
+    Early,
     /// No further turn will come.
     Done,
     /// The CLI ended without a result.
@@ -172,7 +177,7 @@ enum End {
 /// A running CLI. `output.rs` handles its output.
 pub(crate) struct Driver {
     state: State,
-    question: Option<Question>,
+    pending: Option<Pending>,
     deadline: Instant,
     /// The values from which the deadline is computed.
     limit: Duration,
@@ -187,7 +192,7 @@ pub(crate) struct Driver {
     pub(crate) hooks: Vec<Hook>,
     next_turns: VecDeque<Turn>,
     /// Requests from holders of the CLI, by request id.
-    asked: HashMap<String, oneshot::Sender<Answer>>,
+    requests: HashMap<String, oneshot::Sender<Answer>>,
     /// Callers that wait until the CLI accepts a prompt.
     waiting: Vec<oneshot::Sender<Answer>>,
     /// Forwards changes of our tool list.
@@ -200,7 +205,7 @@ pub(crate) struct Driver {
     pub(crate) sdk: Option<SdkServer>,
     /// Tasks that run concurrently with reading.
     pub(crate) work: JoinSet<()>,
-    pub(crate) said: Said,
+    pub(crate) collected: Collected,
 }
 
 impl Driver {
@@ -215,7 +220,7 @@ impl Driver {
         let control = Arc::new(Control::new(pipes.stdin));
         let mut work = JoinSet::new();
         let mut sdk = None;
-        if let Some(Offer { server, way: Way::Sdk { source, info, tracer }, .. }) = &offer {
+        if let Some(Offer { server, channel: Channel::Sdk { source, info, tracer }, .. }) = &offer {
             let (into, incoming, outgoing) = SdkServer::new(server, Arc::clone(&control));
             sdk = Some(into);
             let source = Arc::clone(source);
@@ -227,9 +232,9 @@ impl Driver {
         }
         Self {
             state: State::Greeting,
-            question: None,
-            deadline: Instant::now() + FOR_EVER,
-            limit: FOR_EVER,
+            pending: None,
+            deadline: Instant::now() + UNLIMITED,
+            limit: UNLIMITED,
             began: Instant::now(),
             waits: Waits::default(),
             waited: Duration::ZERO,
@@ -238,7 +243,7 @@ impl Driver {
             turn: None,
             hooks: Vec::new(),
             next_turns: VecDeque::new(),
-            asked: HashMap::new(),
+            requests: HashMap::new(),
             waiting: Vec::new(),
             changes: None,
             process,
@@ -248,7 +253,7 @@ impl Driver {
             offer,
             sdk,
             work,
-            said: Said::default(),
+            collected: Collected::default(),
         }
     }
 
@@ -258,9 +263,9 @@ impl Driver {
 
     /// Runs turns until the end, then cleans up.
     pub(crate) async fn drive(mut self) {
-        self.ask(&self.plan.hello.clone());
+        self.request(&self.plan.initialize.clone());
         let end = loop {
-            match self.until_end().await {
+            match self.run_turn().await {
                 Ok(End::Result { raw, interrupted }) if !self.is_last() => {
                     let answer = self.answer_of(&raw, interrupted);
                     self.end_turn(answer);
@@ -269,7 +274,7 @@ impl Driver {
                 end => break end,
             }
         };
-        if matches!(end, Ok(End::Here)) {
+        if matches!(end, Ok(End::Early)) {
             // Kill the CLI first: if the calls it waits for ended before, it would continue.
             self.process.kill().await;
         }
@@ -280,15 +285,16 @@ impl Driver {
                 let cancel = self.turn.as_ref().map(|turn| turn.signals.cancel.clone()).unwrap_or_default();
                 // The event stream ends only after everything is cleaned up.
                 if let Some(turn) = &self.turn {
-                    turn.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
+                    turn.events.end(answer);
                 }
                 end_orderly(&mut self.process, &mut self.lines, &cancel).await;
                 None
             }
-            Ok(End::Here) => {
-                let answer = Box::new(self.so_far());
+            Ok(End::Early) => {
+                let Collected { parts, model, session_id, .. } = std::mem::take(&mut self.collected);
+                let answer = ResponseWithMetadata::unfinished(parts, model, session_id);
                 if let Some(turn) = &self.turn {
-                    turn.events.end(Ok(Event::Result(answer)));
+                    turn.events.end(Ok(answer));
                 }
                 None
             }
@@ -297,7 +303,7 @@ impl Driver {
                 None
             }
             Ok(End::Exit(status)) => {
-                Some(no_result(status, &self.stderr.text().await, self.said.unreadable.take()))
+                Some(no_result(status, &self.stderr.text().await, self.collected.unreadable.take()))
             }
             Err(error) => {
                 self.process.end_now().await;
@@ -323,12 +329,12 @@ impl Driver {
         raw: &RawJson,
         interrupted: Option<Reason>,
     ) -> Result<ResponseWithMetadata, ClaudeCodeError> {
-        let asked = Asked { output: self.plan.wants_output, interrupted: interrupted.is_some() };
-        let said = std::mem::take(&mut self.said);
-        self.said.model.clone_from(&said.model);
-        match answer(raw, said.parts, said.model, asked) {
-            Err(ClaudeCodeError::CliInterrupted { .. }) if interrupted == Some(Reason::Late) => {
-                Err(self.too_late(""))
+        let expected = Expected { output: self.plan.wants_output, interrupted: interrupted.is_some() };
+        let Collected { parts, model, .. } = std::mem::take(&mut self.collected);
+        self.collected.model.clone_from(&model);
+        match answer(raw, parts, model, expected) {
+            Err(ClaudeCodeError::CliInterrupted { .. }) if interrupted == Some(Reason::Timeout) => {
+                Err(self.timed_out(""))
             }
             answer => answer,
         }
@@ -344,7 +350,7 @@ impl Driver {
     fn end_turn(&mut self, answer: Result<ResponseWithMetadata, ClaudeCodeError>) {
         self.surround_calls(None);
         if let Some(turn) = self.turn.take() {
-            turn.events.end(answer.map(|answer| Event::Result(Box::new(answer))));
+            turn.events.end(answer);
         }
     }
 
@@ -356,23 +362,23 @@ impl Driver {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Turn(turn) => self.next_turns.push_back(*turn),
-                Command::Ready { tell, .. } | Command::Ask { tell, .. } => self.waiting.push(tell),
+                Command::Ready { reply, .. } | Command::Request { reply, .. } => self.waiting.push(reply),
             }
         }
         let mut first = Some(error);
         for turn in self.turn.into_iter().chain(self.next_turns) {
             turn.events.end(Err(first.take().unwrap_or_else(over)));
         }
-        for tell in self.waiting.into_iter().chain(self.asked.into_values()) {
-            _ = tell.send(Err(first.take().unwrap_or_else(over)));
+        for reply in self.waiting.into_iter().chain(self.requests.into_values()) {
+            _ = reply.send(Err(first.take().unwrap_or_else(over)));
         }
     }
 
     /// Begins the next turn, or waits for one.
     fn next_turn(&mut self) {
         self.state = State::Ready;
-        self.question = None;
-        self.deadline = Instant::now() + FOR_EVER;
+        self.pending = None;
+        self.deadline = Instant::now() + UNLIMITED;
         if let Some(turn) = self.next_turns.pop_front() {
             self.begin(turn);
         }
@@ -380,11 +386,11 @@ impl Driver {
 
     /// The turn's time limit starts now, even if the CLI is not ready for its prompt yet.
     fn begin(&mut self, mut turn: Turn) {
-        self.limit_to(turn.limit);
-        self.stderr.tell(turn.on_stderr.take());
-        self.hooks = std::mem::take(&mut turn.hooks);
+        self.limit_to(turn.options.limit);
+        self.stderr.set_listener(turn.options.callbacks.on_stderr.take());
+        self.hooks = std::mem::take(&mut turn.options.callbacks.hooks);
         self.surround_calls(Some(std::mem::replace(&mut turn.span, Span::none())));
-        if let (Some(offer), Some(bound)) = (&self.offer, turn.tools.take()) {
+        if let (Some(offer), Some(bound)) = (&self.offer, turn.options.tools.take()) {
             let bound = Bound { waits: self.waits.clone(), ..bound };
             let changes = self.work.spawn(offer.tools.bind(bound));
             if let Some(before) = self.changes.replace(changes) {
@@ -401,22 +407,22 @@ impl Driver {
         self.limit = limit;
         self.began = Instant::now();
         self.waited = self.waits.total();
-        self.deadline = self.began + limit.min(FOR_EVER);
+        self.deadline = self.began + limit.min(UNLIMITED);
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle(&mut self, command: Command) {
         match command {
             Command::Turn(turn) if self.turn.is_some() => self.next_turns.push_back(*turn),
             Command::Turn(turn) => self.begin(*turn),
-            Command::Ready { tell, .. } if self.is_ready() => _ = tell.send(Ok(RawJson::empty_object())),
-            Command::Ready { limit, tell } => {
-                self.waiting.push(tell);
+            Command::Ready { reply, .. } if self.is_ready() => _ = reply.send(Ok(RawJson::empty_object())),
+            Command::Ready { limit, reply } => {
+                self.waiting.push(reply);
                 self.limit_to(limit);
             }
-            Command::Ask { request, tell } => {
+            Command::Request { request, reply } => {
                 let id = self.control.new_id();
-                self.send(question(&id, &request));
-                self.asked.insert(id, tell);
+                self.send(request_line(&id, &request));
+                self.requests.insert(id, reply);
             }
         }
     }
@@ -426,7 +432,7 @@ impl Driver {
     }
 
     /// Forwards an event, if there is a turn that it can belong to.
-    pub(crate) fn tell(&mut self, event: Event, bytes: usize) -> Result<(), ClaudeCodeError> {
+    pub(crate) fn emit(&mut self, event: Event, bytes: usize) -> Result<(), ClaudeCodeError> {
         let Some(turn) = &mut self.turn else { return Ok(()) };
         if let Some(began) = turn.began.take() {
             _ = began.send(());
@@ -434,31 +440,31 @@ impl Driver {
         turn.events.send(event, bytes)
     }
 
-    async fn until_end(&mut self) -> Result<End, ClaudeCodeError> {
+    async fn run_turn(&mut self) -> Result<End, ClaudeCodeError> {
         let mut is_open = true;
         loop {
-            let again = match self.question {
-                Some(Question::Again { at }) => Some(at),
+            let again = match self.pending {
+                Some(Pending::Retry { at }) => Some(at),
                 _ => None,
             };
             let is_running = !matches!(self.state, State::Exited { .. });
             let is_interrupted = matches!(self.state, State::Interrupted(_));
             let signals = self.turn.as_ref().map(|turn| turn.signals.clone());
-            let until = self.turn.as_ref().and_then(|turn| turn.until.clone());
+            let until = self.turn.as_ref().and_then(|turn| turn.options.until.clone());
             tokio::select! {
                 // Check what ends a request first: a CLI that never stops writing must not keep it running.
                 biased;
-                Some(()) = told(signals.as_ref().map(|signals| &signals.cancel)) => return Err(INTERRUPTED),
+                Some(()) = cancelled(signals.as_ref().map(|signals| &signals.cancel)) => return Err(INTERRUPTED),
                 () = sleep_until(self.deadline) => {
                     if let Some(end) = self.deadline_reached()? {
                         return Ok(end);
                     }
                 }
-                Some(()) = told(signals.as_ref().map(|signals| &signals.interrupt)), if is_running && !is_interrupted => {
-                    self.interrupt(Reason::Wanted)?;
+                Some(()) = cancelled(signals.as_ref().map(|signals| &signals.interrupt)), if is_running && !is_interrupted => {
+                    self.interrupt(Reason::Requested)?;
                 }
-                Some(()) = told(until.as_ref()), if self.state == State::Asked => self.end_here(),
-                Some(()) = reached(again) => self.ask_again(),
+                Some(()) = cancelled(until.as_ref()), if self.state == State::Asked => self.end_early(),
+                Some(()) = reached(again) => self.repeat_request(),
                 Some(done) = self.work.join_next() => {
                     if let Err(Ok(panic)) = done.map_err(JoinError::try_into_panic) {
                         std::panic::resume_unwind(panic);
@@ -474,7 +480,7 @@ impl Driver {
                             return Ok(self.result(raw));
                         }
                         if self.state == State::Ended {
-                            return Ok(End::Here);
+                            return Ok(End::Early);
                         }
                     }
                     Ok(Some(Err(_))) => return Err(too_much("a line", MAX_LINE_BYTES)),
@@ -491,9 +497,9 @@ impl Driver {
                     }
                 },
                 // After the lines: a tool that reports progress without pause must not starve them.
-                Some(report) = next_report(&mut self.turn) => self.tell(report.event, report.bytes)?,
+                Some(report) = next_report(&mut self.turn) => self.emit(report.event, report.bytes)?,
                 command = self.commands.recv(), if is_open => match command {
-                    Some(command) => self.obey(command),
+                    Some(command) => self.handle(command),
                     None if self.turn.is_none() => return Ok(End::Done),
                     None => is_open = false,
                 },
@@ -503,7 +509,7 @@ impl Driver {
                         _ => None,
                     };
                     self.state = State::Exited { status, interrupted };
-                    self.question = None;
+                    self.pending = None;
                     self.deadline = self.deadline.min(Instant::now() + LAST_OUTPUT);
                 }
             }
@@ -520,7 +526,7 @@ impl Driver {
     }
 
     fn deadline_reached(&mut self) -> Result<Option<End>, ClaudeCodeError> {
-        if self.state == State::Asked && self.has_time() {
+        if self.state == State::Asked && self.extend_deadline() {
             return Ok(None);
         }
         let waiting = match (self.state, self.server()) {
@@ -529,45 +535,39 @@ impl Driver {
                 let raw = self.lines.take_rest().map(|line| self.take(&line)).transpose()?.flatten();
                 return Ok(Some(raw.map_or(End::Exit(status), |raw| self.result(raw))));
             }
-            (State::Interrupted(Reason::Wanted), _) => return Err(INTERRUPTED),
-            (State::Ending, _) => return Ok(Some(End::Here)),
+            (State::Interrupted(Reason::Requested), _) => return Err(INTERRUPTED),
+            (State::Ending, _) => return Ok(Some(End::Early)),
             // Interrupt instead of ending the CLI, so that the earlier conversation is not lost.
-            (State::Asked, _) if !self.is_last() => return self.interrupt(Reason::Late).map(|()| None),
+            (State::Asked, _) if !self.is_last() => return self.interrupt(Reason::Timeout).map(|()| None),
             (State::Connecting { .. }, Some(server)) => {
                 format!("; the CLI was still connecting to the tools of server `{server}`")
             }
             _ => String::new(),
         };
-        Err(self.too_late(&waiting))
+        Err(self.timed_out(&waiting))
     }
 
     /// Extends the deadline by the time the CLI waited for functions of this process, unless that time
     /// counts. Returns whether there is time left.
-    fn has_time(&mut self) -> bool {
-        if self.turn.as_ref().is_none_or(|turn| turn.counts_tools) {
+    fn extend_deadline(&mut self) -> bool {
+        if self.turn.as_ref().is_none_or(|turn| turn.options.counts_tools) {
             return false;
         }
         let (now, is_waiting) = (Instant::now(), self.waits.is_waiting());
-        let due = self.began + self.limit.min(FOR_EVER) + self.waits.total().saturating_sub(self.waited);
+        let due = self.began + self.limit.min(UNLIMITED) + self.waits.total().saturating_sub(self.waited);
         // While the CLI waits, no time is used up; checking periodically is enough.
-        self.deadline = if is_waiting { due.max(now + WAITING_AGAIN) } else { due };
+        self.deadline = if is_waiting { due.max(now + WAIT_POLL) } else { due };
         self.deadline > now
     }
 
     /// Ends the turn with the output so far, once all of it has been read.
-    fn end_here(&mut self) {
+    fn end_early(&mut self) {
         self.state = State::Ending;
         self.deadline = self.deadline.min(Instant::now() + INTERRUPT_PATIENCE);
-        self.ask(&json!({ "subtype": "mcp_status" }));
+        self.request(&json!({ "subtype": "mcp_status" }));
     }
 
-    /// An answer made of the output so far.
-    fn so_far(&mut self) -> ResponseWithMetadata {
-        let said = std::mem::take(&mut self.said);
-        ResponseWithMetadata::unfinished(said.parts, said.model, said.session_id)
-    }
-
-    fn too_late(&self, waiting: &str) -> ClaudeCodeError {
+    fn timed_out(&self, waiting: &str) -> ClaudeCodeError {
         let message = format!("no result within {} s{waiting}", self.limit.as_secs_f64());
         ClaudeCodeError::execution(ExecutionKind::Timeout(self.limit), message)
     }
@@ -579,18 +579,18 @@ impl Driver {
         }
         self.state = State::Interrupted(reason);
         self.deadline = match reason {
-            Reason::Wanted => self.deadline.min(Instant::now() + INTERRUPT_PATIENCE),
-            Reason::Late => Instant::now() + INTERRUPT_PATIENCE,
+            Reason::Requested => self.deadline.min(Instant::now() + INTERRUPT_PATIENCE),
+            Reason::Timeout => Instant::now() + INTERRUPT_PATIENCE,
         };
-        self.ask_again();
+        self.repeat_request();
         Ok(())
     }
 
     /// Sends the request that belongs to the current state.
-    fn ask_again(&mut self) {
+    fn repeat_request(&mut self) {
         match self.state {
-            State::Connecting { .. } => self.ask(&json!({ "subtype": "mcp_status" })),
-            State::Interrupted(_) => self.ask(&json!({ "subtype": "interrupt" })),
+            State::Connecting { .. } => self.request(&json!({ "subtype": "mcp_status" })),
+            State::Interrupted(_) => self.request(&json!({ "subtype": "interrupt" })),
             State::Greeting
             | State::Ready
             | State::Asked
@@ -600,10 +600,11 @@ impl Driver {
         }
     }
 
-    fn ask(&mut self, request: &Value) {
+    /// Sends a request of the driver.
+    fn request(&mut self, request: &Value) {
         let id = self.control.new_id();
-        self.send(question(&id, request));
-        self.question = Some(Question::Open { id });
+        self.send(request_line(&id, request));
+        self.pending = Some(Pending::Response { id });
     }
 
     /// Writes a line in a task, so that reading is not blocked.
@@ -613,13 +614,13 @@ impl Driver {
     }
 
     /// Marks the CLI as ready for a prompt.
-    fn ready(&mut self) {
+    fn set_ready(&mut self) {
         self.state = State::Ready;
-        for tell in self.waiting.drain(..) {
-            _ = tell.send(Ok(RawJson::empty_object()));
+        for reply in self.waiting.drain(..) {
+            _ = reply.send(Ok(RawJson::empty_object()));
         }
         if self.turn.is_none() {
-            self.deadline = Instant::now() + FOR_EVER;
+            self.deadline = Instant::now() + UNLIMITED;
         }
         self.send_prompt();
     }
@@ -637,49 +638,51 @@ impl Driver {
         id: String,
         answer: Result<RawJson, String>,
     ) -> Result<(), ClaudeCodeError> {
-        if let Some(tell) = self.asked.remove(&id) {
+        if let Some(reply) = self.requests.remove(&id) {
             let refused =
                 |reason| ClaudeCodeError::execution(ExecutionKind::Other, format!("the CLI says: {reason}"));
-            _ = tell.send(answer.map_err(refused));
+            _ = reply.send(answer.map_err(refused));
             return Ok(());
         }
-        if self.question != Some(Question::Open { id }) {
+        if self.pending != Some(Pending::Response { id }) {
             return Ok(());
         }
-        self.question = None;
-        let again = |after| Some(Question::Again { at: Instant::now() + after });
+        self.pending = None;
+        let again = |after| Some(Pending::Retry { at: Instant::now() + after });
         match (self.state, answer) {
             (State::Greeting, answer) => {
                 if let Err(reason) = answer {
                     // Otherwise the restrictions would not be enforced and the system prompt would be
                     // missing.
-                    if says_something(&self.plan.hello) {
-                        let message = format!("the CLI does not take its prompts and restrictions: {reason}");
+                    if sets_options(&self.plan.initialize) {
+                        let message = format!(
+                            "the CLI rejected `initialize`, which sets prompts, hooks and restrictions: {reason}"
+                        );
                         return Err(ClaudeCodeError::execution(ExecutionKind::Start, message));
                     }
-                    tracing::debug!(%reason, "the CLI does not initialize");
+                    tracing::debug!(%reason, "the CLI rejected `initialize`");
                 }
                 if self.offer.is_some() {
                     self.state = State::Connecting { since: Instant::now() };
-                    self.ask_again();
+                    self.repeat_request();
                 } else {
-                    self.ready();
+                    self.set_ready();
                 }
             }
             (State::Connecting { since }, Ok(answer)) => {
                 let status = self.server().and_then(|server| server_status(&answer, server));
                 match status {
-                    Some(status) if status.status == "connected" => self.ready(),
-                    Some(status) if status.status == "pending" => self.question = again(CONNECTING_AGAIN),
+                    Some(status) if status.status == "connected" => self.set_ready(),
+                    Some(status) if status.status == "pending" => self.pending = again(CONNECT_POLL),
                     Some(status) => return Err(not_connected(&status)),
                     // Some versions list servers only after the prompt; their report then decides.
-                    None if since.elapsed() >= self.plan.patience => self.ready(),
-                    None => self.question = again(CONNECTING_AGAIN),
+                    None if since.elapsed() >= self.plan.patience => self.set_ready(),
+                    None => self.pending = again(CONNECT_POLL),
                 }
             }
             // An older CLI. It reports the servers when it starts on the prompt.
-            (State::Connecting { .. }, Err(_)) => self.ready(),
-            (State::Interrupted(_), Ok(_)) => self.question = again(INTERRUPT_AGAIN),
+            (State::Connecting { .. }, Err(_)) => self.set_ready(),
+            (State::Interrupted(_), Ok(_)) => self.pending = again(INTERRUPT_RETRY),
             (State::Ending, _) => self.state = State::Ended,
             (State::Interrupted(_), Err(_))
             | (State::Ready | State::Asked | State::Ended | State::Exited { .. }, _) => {}
@@ -725,7 +728,7 @@ async fn reached(at: Option<Instant>) -> Option<()> {
     Some(())
 }
 
-async fn told(signal: Option<&CancellationToken>) -> Option<()> {
+async fn cancelled(signal: Option<&CancellationToken>) -> Option<()> {
     signal?.cancelled().await;
     Some(())
 }
@@ -739,9 +742,9 @@ pub(crate) fn too_much(what: &str, limit: usize) -> ClaudeCodeError {
 }
 
 /// Whether the request depends on the `initialize` request.
-fn says_something(hello: &Value) -> bool {
-    hello.as_object().is_some_and(|said| said.len() > 2)
-        || hello.get("hooks").is_some_and(|hooks| !hooks.is_null())
+fn sets_options(initialize: &Value) -> bool {
+    initialize.as_object().is_some_and(|members| members.len() > 2)
+        || initialize.get("hooks").is_some_and(|hooks| !hooks.is_null())
 }
 
 fn server_status(status: &RawJson, server: &str) -> Option<McpServerStatus> {
@@ -761,7 +764,7 @@ mod tests {
     use crate::ResponseStream;
 
     #[test]
-    fn our_server_is_found_whatever_is_said_of_others() {
+    fn our_server_status_is_found_among_others() {
         let status = RawJson::from(&json!({ "mcpServers": [
             { "name": "other", "status": "failed", "error": { "code": 1 } },
             { "name": "tools", "status": "failed", "error": "Connection closed" },
@@ -771,17 +774,17 @@ mod tests {
             not_connected(&ours).to_string(),
             "the tools of server `tools` are not available: the CLI says `failed`: Connection closed"
         );
-        assert!(server_status(&status, "nobody").is_none());
+        assert!(server_status(&status, "missing").is_none());
     }
 
     /// A driver with a turn, and the stream of its events.
-    fn driver(hello: Value) -> (Driver, ResponseStream) {
+    fn driver(initialize: Value) -> (Driver, ResponseStream) {
         let plan = Plan {
-            hello,
+            initialize,
             patience: Duration::ZERO,
             wants_output: false,
             restrictions: Restrictions::default(),
-            awaited: Vec::new(),
+            unconfirmed_tools: Vec::new(),
         };
         let cli = Process::start(std::process::Command::new("/bin/cat"), None).unwrap();
         let (_, commands) = mpsc::unbounded_channel();
@@ -789,81 +792,79 @@ mod tests {
         let (events, stream) = ResponseStream::new(Signals::default(), ());
         driver.begin(Turn {
             prompt: "{}".into(),
-            limit: Duration::from_secs(60),
-            counts_tools: true,
-            until: None,
-            session_id: None,
+            options: TurnOptions {
+                limit: Duration::from_secs(60),
+                counts_tools: true,
+                ..TurnOptions::default()
+            },
             began: None,
             _place: None,
             signals: Signals::default(),
             events,
-            decider: None,
-            on_ask: None,
-            on_message: None,
-            on_stderr: None,
-            hooks: Vec::new(),
             span: Span::none(),
-            tools: None,
             reports: None,
         });
         (driver, stream)
     }
 
     #[tokio::test]
-    async fn states_follow_each_other_by_the_answers_to_their_own_questions() {
+    async fn only_the_response_to_the_current_request_changes_the_state() {
         let (mut driver, mut stream) = driver(json!({ "subtype": "initialize", "hooks": null }));
-        driver.ask(&driver.plan.hello.clone());
-        driver.answered("nobody asked this".into(), Ok(RawJson::empty_object())).unwrap();
+        driver.request(&driver.plan.initialize.clone());
+        driver.answered("another id".into(), Ok(RawJson::empty_object())).unwrap();
         assert_eq!(driver.state, State::Greeting);
-        let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
+        let Some(Pending::Response { id }) = &driver.pending else { panic!("{:?}", driver.pending) };
         driver.answered(id.clone(), Err("no".into())).unwrap();
-        assert_eq!((driver.state, &driver.question), (State::Asked, &None));
+        assert_eq!((driver.state, &driver.pending), (State::Asked, &None));
 
-        driver.interrupt(Reason::Wanted).unwrap();
-        assert_eq!(driver.state, State::Interrupted(Reason::Wanted));
-        let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
+        driver.interrupt(Reason::Requested).unwrap();
+        assert_eq!(driver.state, State::Interrupted(Reason::Requested));
+        let Some(Pending::Response { id }) = &driver.pending else { panic!("{:?}", driver.pending) };
         driver.answered(id.clone(), Ok(RawJson::empty_object())).unwrap();
-        assert!(matches!(driver.question, Some(Question::Again { .. })), "{:?}", driver.question);
-        driver.ask_again();
-        let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
+        assert!(matches!(driver.pending, Some(Pending::Retry { .. })), "{:?}", driver.pending);
+        driver.repeat_request();
+        let Some(Pending::Response { id }) = &driver.pending else { panic!("{:?}", driver.pending) };
         driver.answered(id.clone(), Err("no".into())).unwrap();
-        assert_eq!((driver.state, &driver.question), (State::Interrupted(Reason::Wanted), &None));
+        assert_eq!((driver.state, &driver.pending), (State::Interrupted(Reason::Requested), &None));
         drop(driver);
         assert!(stream.next().await.is_none());
     }
 
     #[tokio::test]
-    async fn the_time_of_functions_here_does_not_count_unless_it_is_to() {
+    async fn time_in_functions_of_this_process_counts_only_if_configured() {
         let (mut driver, _stream) = driver(json!({ "subtype": "initialize", "hooks": null }));
         tokio::time::pause();
         driver.limit_to(Duration::from_secs(60));
         let second = |count| tokio::time::advance(Duration::from_secs(count));
         let wait = driver.waits.begin();
         second(100).await;
-        assert!(!driver.has_time());
-        driver.turn.as_mut().unwrap().counts_tools = false;
-        assert!(driver.has_time());
+        assert!(!driver.extend_deadline());
+        driver.turn.as_mut().unwrap().options.counts_tools = false;
+        assert!(driver.extend_deadline());
         drop(wait);
         second(59).await;
-        assert!(driver.has_time());
+        assert!(driver.extend_deadline());
         assert_eq!(driver.deadline, Instant::now() + Duration::from_secs(1));
         second(1).await;
-        assert!(!driver.has_time());
+        assert!(!driver.extend_deadline());
         // Time waited before a turn does not count for it.
         driver.limit_to(Duration::from_secs(60));
         second(60).await;
-        assert!(!driver.has_time());
+        assert!(!driver.extend_deadline());
     }
 
     #[tokio::test]
-    async fn a_hello_that_matters_must_be_taken_and_nothing_is_asked_before() {
+    async fn a_rejected_initialize_that_sets_options_is_an_error() {
         let (mut driver, mut stream) = driver(json!({ "subtype": "initialize", "hooks": {} }));
-        driver.ask(&driver.plan.hello.clone());
-        let error = driver.interrupt(Reason::Wanted).unwrap_err();
+        driver.request(&driver.plan.initialize.clone());
+        let error = driver.interrupt(Reason::Requested).unwrap_err();
         assert!(matches!(error, ClaudeCodeError::CliInterrupted { result: None }), "{error}");
-        let Some(Question::Open { id }) = &driver.question else { panic!("{:?}", driver.question) };
+        let Some(Pending::Response { id }) = &driver.pending else { panic!("{:?}", driver.pending) };
         let error = driver.answered(id.clone(), Err("no".into())).unwrap_err();
-        assert_eq!(error.to_string(), "the CLI does not take its prompts and restrictions: no");
+        assert_eq!(
+            error.to_string(),
+            "the CLI rejected `initialize`, which sets prompts, hooks and restrictions: no"
+        );
         drop(driver);
         assert!(stream.next().await.is_none());
     }

@@ -107,7 +107,7 @@ impl fmt::Display for ClaudeCodeError {
             Self::PromptExpansion { what, version } => {
                 write!(
                     f,
-                    "Claude Code {version} would expand `{what}` in the prompt, and cannot be kept from it"
+                    "Claude Code {version} would expand `{what}` in the prompt, and has no option to prevent that"
                 )
             }
             Self::KeptConversation { session_id, reason } => {
@@ -303,7 +303,7 @@ impl From<RegistrationError> for ClaudeCodeError {
 }
 
 /// Why the CLI at `path` could not be started.
-pub(crate) fn starting(path: &Path, cwd: Option<&Path>, error: &std::io::Error) -> ClaudeCodeError {
+pub(crate) fn start_error(path: &Path, cwd: Option<&Path>, error: &std::io::Error) -> ClaudeCodeError {
     // The system reports the same error for a missing program and a missing directory.
     if let Some(dir) = cwd
         && !dir.is_dir()

@@ -11,10 +11,10 @@ use toolbridge_core::RawJson;
 use uuid::Uuid;
 
 use crate::part::Part;
-use crate::prompt::{Input, Message, done};
+use crate::prompt::{Input, Message, part_json};
 
 /// Placeholders for missing content.
-const NOTHING_SAID: &str = "(The user has not said anything yet.)";
+const NOTHING_SAID: &str = "(The user has not content anything yet.)";
 const NO_RESULT: &str = "(The result of this call is not known.)";
 const EMPTY: &str = "(nothing)";
 
@@ -40,7 +40,7 @@ enum Role {
 
 #[derive(Default)]
 struct Turns<'a> {
-    said: Vec<(Role, Vec<Value>)>,
+    messages: Vec<(Role, Vec<Value>)>,
     /// The calls of the last message: original id and new id.
     open: Vec<(&'a str, String)>,
     /// Results without a call so far, by original id and in order.
@@ -57,12 +57,12 @@ pub(crate) fn session(messages: &[Message], tools: &Offered<'_>) -> Option<Strin
     }
     for message in messages {
         match message {
-            Message::User(inputs) => inputs.iter().for_each(|input| turns.say(input)),
-            Message::Assistant(parts) => parts.iter().for_each(|part| turns.note(part, tools)),
+            Message::User(inputs) => inputs.iter().for_each(|input| turns.add_input(input)),
+            Message::Assistant(parts) => parts.iter().for_each(|part| turns.add_part(part, tools)),
         }
     }
     turns.answer_calls();
-    lines(turns.said)
+    lines(turns.messages)
 }
 
 impl<'a> Turns<'a> {
@@ -81,28 +81,30 @@ impl<'a> Turns<'a> {
 
     /// Appends to the last message if it has that role, otherwise to a new one.
     fn push(&mut self, role: Role, block: Value) {
-        match self.said.last_mut() {
+        match self.messages.last_mut() {
             Some((last, blocks)) if *last == role => blocks.push(block),
             _ => {
-                if self.said.is_empty() && role == Role::Assistant {
-                    self.said.push((Role::User, vec![text(NOTHING_SAID)]));
+                if self.messages.is_empty() && role == Role::Assistant {
+                    self.messages.push((Role::User, vec![text(NOTHING_SAID)]));
                 }
-                self.said.push((role, vec![block]));
+                self.messages.push((role, vec![block]));
             }
         }
     }
 
-    fn say(&mut self, input: &Input) {
+    fn add_input(&mut self, input: &Input) {
         if !input.is_blank() {
             self.answer_calls();
             self.push(Role::User, json!(input));
         }
     }
 
-    fn note(&mut self, part: &'a Part, tools: &Offered<'_>) {
+    fn add_part(&mut self, part: &'a Part, tools: &Offered<'_>) {
         match part {
-            Part::Text { text: said } if !said.trim().is_empty() => self.push(Role::Assistant, text(said)),
-            Part::ToolCall { .. } | Part::ToolResult { .. } if !tools.any => self.tell(part),
+            Part::Text { text: content } if !content.trim().is_empty() => {
+                self.push(Role::Assistant, text(content));
+            }
+            Part::ToolCall { .. } | Part::ToolResult { .. } if !tools.any => self.add_as_text(part),
             Part::ToolCall { id, name, input } => {
                 let now = self.new_id(id);
                 let input = Some(input.decode::<Value>().unwrap_or_default()).filter(Value::is_object);
@@ -119,7 +121,7 @@ impl<'a> Turns<'a> {
                     self.answer_calls();
                 } else if self.results.get_mut(id.as_str()).and_then(VecDeque::pop_front).is_some() {
                     // The result of an unknown call.
-                    self.tell(part);
+                    self.add_as_text(part);
                 }
             }
             // Thinking is not passed on.
@@ -128,10 +130,10 @@ impl<'a> Turns<'a> {
     }
 
     /// Adds a part as text when it cannot be represented otherwise.
-    fn tell(&mut self, part: &Part) {
-        if let Some(told) = done(part) {
+    fn add_as_text(&mut self, part: &Part) {
+        if let Some(json) = part_json(part) {
             self.answer_calls();
-            self.push(Role::User, text(&told.to_string()));
+            self.push(Role::User, text(&json.to_string()));
         }
     }
 
@@ -182,7 +184,7 @@ fn result_content(content: &RawJson) -> Value {
     };
     let is_blank = |block: &Value| block["text"].as_str().is_some_and(|text| text.trim().is_empty());
     match content.decode().unwrap_or_default() {
-        Value::String(said) if !said.trim().is_empty() => json!(said),
+        Value::String(content) if !content.trim().is_empty() => json!(content),
         Value::Array(blocks) if blocks.iter().any(|block| !is_blank(block)) => {
             blocks.into_iter().map(block).filter(|block| !is_blank(block)).collect()
         }
@@ -239,12 +241,12 @@ mod tests {
         Part::ToolResult { id: id.into(), name: None, content: RawJson::from(content), is_error: false }
     }
 
-    fn said(text: &str) -> Part {
+    fn text_part(text: &str) -> Part {
         Part::Text { text: text.into() }
     }
 
     /// The messages in the file, without line ids.
-    fn told(messages: &[Message], any: bool) -> Vec<(String, Value)> {
+    fn written(messages: &[Message], any: bool) -> Vec<(String, Value)> {
         let name = |name: &str| if name == "add" { "mcp__tools__add".into() } else { name.to_owned() };
         let Some(lines) = session(messages, &Offered { any, name: &name }) else { return Vec::new() };
         let mut before = Value::Null;
@@ -260,27 +262,28 @@ mod tests {
 
     #[track_caller]
     fn check(messages: &[Message], want: Value) {
-        let told: Vec<_> = told(messages, true).into_iter().map(|(who, what)| json!([who, what])).collect();
-        assert_eq!(Value::from(told), want);
+        let written: Vec<_> =
+            written(messages, true).into_iter().map(|(who, what)| json!([who, what])).collect();
+        assert_eq!(Value::from(written), want);
     }
 
-    fn of_call(id: &str, name: &str) -> Value {
+    fn call_block(id: &str, name: &str) -> Value {
         json!({ "type": "tool_use", "id": id, "name": name, "input": { "a": 1 } })
     }
 
-    fn of_result(id: &str, content: Value, is_error: bool) -> Value {
+    fn result_block(id: &str, content: Value, is_error: bool) -> Value {
         json!({ "type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error })
     }
 
     #[test]
-    fn calls_and_their_results_stand_where_the_api_wants_them() {
+    fn results_follow_their_calls_as_the_api_requires() {
         let parts = vec![
             Part::Thinking { text: "hm".into(), signature: None },
-            said("Let me see."),
+            text_part("Let me see."),
             call("1", "add"),
             call("2", "other.tool"),
             result("2", json!("two")),
-            said("Meanwhile."),
+            text_part("Meanwhile."),
             result("1", json!([{ "type": "text", "text": "one" }, { "type": "odd" }])),
         ];
         let picture = Input::image(b"abc", "image/png");
@@ -291,13 +294,13 @@ mod tests {
                 ["user", [text("look"), picture]],
                 [
                     "assistant",
-                    [text("Let me see."), of_call("1", "mcp__tools__add"), of_call("2", "other_tool")]
+                    [text("Let me see."), call_block("1", "mcp__tools__add"), call_block("2", "other_tool")]
                 ],
                 [
                     "user",
                     [
-                        of_result("1", json!([text("one"), text(r#"{"type":"odd"}"#)]), false),
-                        of_result("2", json!("two"), false),
+                        result_block("1", json!([text("one"), text(r#"{"type":"odd"}"#)]), false),
+                        result_block("2", json!("two"), false),
                     ]
                 ],
                 ["assistant", [text("Meanwhile.")]],
@@ -306,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_to_be_missing() {
-        let parts = vec![said("hi"), call("a|b", "x"), call("a|b", "x"), result("a|b", json!("1"))];
+    fn missing_prompts_and_results_get_placeholders() {
+        let parts = vec![text_part("hi"), call("a|b", "x"), call("a|b", "x"), result("a|b", json!("1"))];
         check(
             &[
                 Message::Assistant(parts),
@@ -316,12 +319,12 @@ mod tests {
             ],
             json!([
                 ["user", [text(NOTHING_SAID)]],
-                ["assistant", [text("hi"), of_call("a_b", "x"), of_call("again2-a_b", "x")]],
+                ["assistant", [text("hi"), call_block("a_b", "x"), call_block("again2-a_b", "x")]],
                 [
                     "user",
                     [
-                        of_result("a_b", json!("1"), false),
-                        of_result("again2-a_b", json!(NO_RESULT), true),
+                        result_block("a_b", json!("1"), false),
+                        result_block("again2-a_b", json!(NO_RESULT), true),
                         text("so?"),
                         text(r#"{"id":"z","is_error":false,"tool_result":"9"}"#),
                     ]
@@ -332,20 +335,21 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_comes_again_is_another_call() {
+    fn a_repeated_id_is_a_new_call() {
         let turn = |text: &str| {
-            let parts = vec![call("c", "x"), result("c", json!(text)), said("ok")];
+            let parts = vec![call("c", "x"), result("c", json!(text)), text_part("ok")];
             [Message::user("go"), Message::Assistant(parts)]
         };
-        let told = told(&[turn("first"), turn("second")].concat(), true);
+        let written = written(&[turn("first"), turn("second")].concat(), true);
         let results: Vec<_> =
-            told.iter().filter_map(|(_, blocks)| blocks[0]["tool_use_id"].as_str()).collect();
-        let contents: Vec<_> = told.iter().filter_map(|(_, blocks)| blocks[0]["content"].as_str()).collect();
+            written.iter().filter_map(|(_, blocks)| blocks[0]["tool_use_id"].as_str()).collect();
+        let contents: Vec<_> =
+            written.iter().filter_map(|(_, blocks)| blocks[0]["content"].as_str()).collect();
         assert_eq!((results, contents), (vec!["c", "again2-c"], vec!["first", "second"]));
     }
 
     #[test]
-    fn no_id_is_that_of_another_with_more_behind_it() {
+    fn no_id_is_the_prefix_of_another() {
         let parts = vec![
             call("call", "x"),
             call("call_1", "x"),
@@ -353,24 +357,24 @@ mod tests {
             call("a_1", "x"),
             call("a", "x"),
         ];
-        let told = told(&[Message::user("go"), Message::Assistant(parts)], true);
+        let written = written(&[Message::user("go"), Message::Assistant(parts)], true);
         let ids: Vec<_> =
-            told[1].1.as_array().unwrap().iter().map(|block| block["id"].as_str().unwrap()).collect();
+            written[1].1.as_array().unwrap().iter().map(|block| block["id"].as_str().unwrap()).collect();
         assert_eq!(ids, ["call", "again2-call_1", "call1", "a_1", "again2-a"]);
     }
 
     #[test]
-    fn without_tools_calls_are_text_and_without_words_there_is_nothing() {
-        let parts = vec![call("1", "add"), result("1", json!("3")), said("3")];
-        let told = told(&[Message::user("add"), Message::Assistant(parts)], false);
+    fn without_tools_calls_become_text_and_empty_messages_are_dropped() {
+        let parts = vec![call("1", "add"), result("1", json!("3")), text_part("3")];
+        let written = written(&[Message::user("add"), Message::Assistant(parts)], false);
         let want = json!([
             text("add"),
             text(r#"{"arguments":{"a":1},"id":"1","tool_call":"add"}"#),
             text(r#"{"id":"1","is_error":false,"tool_result":"3"}"#),
         ]);
-        assert_eq!(told[0], ("user".into(), want));
-        assert_eq!((told.len(), &told[1].1), (2, &json!([text("3")])));
-        let blank = [Message::user(" "), Message::Assistant(vec![said("\n")])];
+        assert_eq!(written[0], ("user".into(), want));
+        assert_eq!((written.len(), &written[1].1), (2, &json!([text("3")])));
+        let blank = [Message::user(" "), Message::Assistant(vec![text_part("\n")])];
         assert!(session(&blank, &Offered { any: true, name: &str::to_owned }).is_none());
     }
 

@@ -1,8 +1,5 @@
 //! Functions of this process that the CLI calls on events.
 
-use std::fmt;
-use std::sync::Arc;
-
 use futures_core::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -10,6 +7,7 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::RawJson;
 
 use crate::opaque::Opaque;
+use crate::record::display_as_serialized;
 use crate::restriction::Restrictions;
 
 /// An event in the CLI for which a hook is called.
@@ -41,11 +39,7 @@ pub enum HookEvent {
     Other(String),
 }
 
-impl fmt::Display for HookEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
+display_as_serialized!(HookEvent);
 
 impl From<&str> for HookEvent {
     fn from(name: &str) -> Self {
@@ -105,7 +99,9 @@ impl HookOutput {
         Self(Map::from_iter([("decision".into(), json!("block")), ("reason".into(), json!(reason.into()))]))
     }
 
-    /// Ends the request.
+    /// Ends the request after the step that the hook was called for, which still happens: after
+    /// [`HookEvent::PreToolUse`] the tool runs, and its result is the last part of the answer. To prevent the
+    /// call, use [`deny`](Self::deny).
     pub fn stop(reason: impl Into<String>) -> Self {
         Self(Map::from_iter([("continue".into(), json!(false)), ("stopReason".into(), json!(reason.into()))]))
     }
@@ -173,15 +169,15 @@ pub(crate) struct HookShape {
 impl HookShape {
     /// Its entry in `initialize`.
     pub(crate) fn to_cli(&self, place: usize) -> Value {
-        let mut said = json!({ "hookCallbackIds": [format!("{HOOK}{place}")] });
+        let mut entry = json!({ "hookCallbackIds": [format!("{HOOK}{place}")] });
         if !matches!(self.matcher.as_str(), "" | "*") {
-            said["matcher"] = json!(self.matcher);
+            entry["matcher"] = json!(self.matcher);
         }
         // A hook that times out has failed, and must not be ignored.
         if HookOutput::failure(&self.event, "") != HookOutput::default() {
-            said["onFailure"] = json!("block");
+            entry["onFailure"] = json!("block");
         }
-        said
+        entry
     }
 }
 
@@ -198,10 +194,7 @@ impl Hook {
         F: Fn(HookCall) -> O + Send + Sync + 'static,
         O: Future<Output = HookOutput> + Send + 'static,
     {
-        Self {
-            shape: HookShape { event, matcher },
-            function: Opaque(Arc::new(move |call| Box::pin(function(call)))),
-        }
+        Self { shape: HookShape { event, matcher }, function: Opaque::function(function) }
     }
 
     /// Calls the hook and applies the restrictions.

@@ -10,14 +10,14 @@ use std::io;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use toolbridge_core::ToolSpec;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
-use crate::hook::HookShape;
 use crate::restriction::RESTRICTIONS;
 use crate::room::Room;
-use crate::settings::{Conversation, HOOKLESS, Settings, Skills, Thinking};
+use crate::settings::{Conversation, NO_HOOKS_VARIABLE, Settings, Skills, Thinking};
+use crate::start::CliSpec;
+use crate::subagent::Subagent;
 use crate::version::Version;
 
 /// The built-in tools of CLI versions without an option to select them.
@@ -28,30 +28,16 @@ const OLD_BUILTINS: &str = "Task,Bash,BashOutput,KillShell,Glob,Grep,LS,Read,Edi
 /// The variable that holds the name of the client program.
 const CLIENT_APP: &str = "CLAUDE_AGENT_SDK_CLIENT_APP";
 
-/// Inputs of a launch besides the settings.
-#[expect(clippy::struct_excessive_bools, reason = "each is one fact of the request")]
+/// What a launch depends on besides the [`CliSpec`].
 #[derive(Debug)]
-pub(crate) struct Extras<'a> {
-    pub(crate) version: Version,
+pub(crate) struct LaunchContext<'a> {
     pub(crate) room: &'a Room,
-    /// The toolset's server: its name, and its entry among the MCP servers.
-    pub(crate) server: Option<(&'a str, Value)>,
-    /// The tools of that server.
-    pub(crate) own_tools: &'a [ToolSpec],
-    /// Whether the server's own tools run without asking for permission.
+    /// The entry of the toolset's server among the MCP servers.
+    pub(crate) entry: Option<Value>,
+    /// Whether the toolset's tools run without asking for permission.
     pub(crate) allow_own: bool,
-    /// Whether only the servers given here exist.
-    pub(crate) strict: bool,
-    /// Whether this process answers permission requests of the CLI.
-    pub(crate) asks: bool,
-    /// The hooks of this process.
-    pub(crate) hooks: &'a [HookShape],
     /// Whether parameters of tools are restricted.
     pub(crate) restricted: bool,
-    /// Whether text is streamed as it arrives.
-    pub(crate) partial: bool,
-    /// The schema that the model's output must match.
-    pub(crate) output_schema: Option<&'a Value>,
     /// The earlier messages, as a session of the CLI.
     pub(crate) history: Option<&'a str>,
 }
@@ -64,30 +50,31 @@ pub(crate) struct Launch {
     pub(crate) env: Vec<(&'static str, OsString)>,
     pub(crate) directory: Option<PathBuf>,
     /// The `initialize` request.
-    pub(crate) hello: Value,
+    pub(crate) initialize: Value,
 }
 
 impl Launch {
     /// # Errors
     ///
     /// When a file cannot be written, or the settings require a feature that this CLI lacks.
-    pub(crate) fn new(settings: &Settings, extras: Extras<'_>) -> Result<Self, ClaudeCodeError> {
+    pub(crate) fn new(spec: &CliSpec, context: &LaunchContext<'_>) -> Result<Self, ClaudeCodeError> {
+        let settings = &spec.settings;
         let frame = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
         let mut launch = Self {
             arguments: frame.map(Into::into).into(),
             env: Vec::new(),
             directory: settings.working_directory.clone(),
-            hello: json!({ "subtype": "initialize", "hooks": null }),
+            initialize: json!({ "subtype": "initialize", "hooks": null }),
         };
-        launch.surroundings(settings, &extras).map_err(unwritten)?;
+        launch.surroundings(spec, context).map_err(write_error)?;
         launch.flag("model", settings.model.as_ref());
         launch.thinking(settings);
-        launch.prompts(settings, &extras)?;
-        launch.tools(settings, &extras)?;
-        launch.conversation(settings, &extras)?;
+        launch.prompts(spec, context)?;
+        launch.tools(spec, context)?;
+        launch.conversation(spec, context)?;
         launch.flag("max-turns", settings.max_turns.map(|turns| turns.to_string()));
         launch.flag("max-budget-usd", settings.max_budget_usd.map(|dollars| dollars.to_string()));
-        launch.servers_and_settings(settings, extras)?;
+        launch.servers_and_settings(spec, context)?;
         launch.arguments.extend(settings.extra_args.iter().flatten().map(Into::into));
         Ok(launch)
     }
@@ -103,7 +90,7 @@ impl Launch {
 
     /// A flag and its value as two arguments, as older versions require for these two flags. The values
     /// never begin with `-`.
-    fn two(&mut self, name: &str, value: impl Into<OsString>) {
+    fn flag_as_two(&mut self, name: &str, value: impl Into<OsString>) {
         self.arguments.extend([name.into(), value.into()]);
     }
 
@@ -135,7 +122,8 @@ impl Launch {
 
     /// Sets the CLI's working directory and where it writes other files: in the room, unless they must be
     /// kept.
-    fn surroundings(&mut self, settings: &Settings, extras: &Extras<'_>) -> io::Result<()> {
+    fn surroundings(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> io::Result<()> {
+        let settings = &spec.settings;
         if !settings.is_claude_code() {
             self.env.push(("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1".into()));
         }
@@ -144,7 +132,7 @@ impl Launch {
             self.env.push(("ENABLE_TOOL_SEARCH", "false".into()));
         }
         if !settings.keeps_session() {
-            self.env.push(("CLAUDE_CODE_TMPDIR", extras.room.dir("tmp")?.into()));
+            self.env.push(("CLAUDE_CODE_TMPDIR", context.room.dir("tmp")?.into()));
         }
         self.env.extend(settings.client_app.as_ref().map(|name| (CLIENT_APP, name.into())));
         if settings.enable_file_checkpointing == Some(true) {
@@ -162,16 +150,17 @@ impl Launch {
         for directory in settings.plugins.iter().flatten() {
             self.flag("plugin-dir", Some(directory));
         }
-        if settings.is_alone(extras.strict) {
+        if settings.needs_no_directory(spec.strict) {
             // For the logs of its servers. Not with other servers or tools, whose caches would be lost.
-            self.env.push(("XDG_CACHE_HOME", extras.room.dir("cache")?.into()));
-            self.directory.get_or_insert_with(|| extras.room.home().into());
+            self.env.push(("XDG_CACHE_HOME", context.room.dir("cache")?.into()));
+            self.directory.get_or_insert_with(|| context.room.home().into());
         }
         Ok(())
     }
 
-    fn prompts(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
-        let version = extras.version;
+    fn prompts(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
+        let version = spec.version;
         let is_coding = settings.coding_prompt.unwrap_or(settings.is_claude_code());
         let system = settings.system_prompt.clone().or((!is_coding).then(String::new));
         let append = settings.append_system_prompt.clone();
@@ -181,25 +170,25 @@ impl Launch {
         let snapshot = settings.system_prompt_snapshot.map(|keep| if keep { "on" } else { "off" });
         self.flag("system-prompt-snapshot", snapshot);
         if version >= Version::WITH_EARLY_PROMPTS {
-            let said = [
+            let members = [
                 ("systemPrompt", system.map(Value::from)),
                 ("appendSystemPrompt", append.map(Value::from)),
-                ("jsonSchema", extras.output_schema.cloned().map(without_draft)),
+                ("jsonSchema", spec.output_schema.clone().map(without_draft)),
             ];
-            for (name, value) in said.into_iter().filter_map(|(name, value)| Some((name, value?))) {
-                self.hello[name] = value;
+            for (name, value) in members.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+                self.initialize[name] = value;
             }
             return Ok(());
         }
-        if extras.output_schema.is_some() {
-            let reason = format!("Claude Code {version} knows no output schema; update it");
+        if spec.output_schema.is_some() {
+            let reason = format!("Claude Code {version} does not support output schemas; update it");
             return Err(ClaudeCodeError::invalid(reason));
         }
         let Some(system) = system else {
             return append.map_or(Ok(()), |_| {
                 Err(ClaudeCodeError::invalid(format!(
-                    "Claude Code {version} takes an addition to its own system prompt only on the command line, where \
-                     every user can read it; update it, or give a whole `system_prompt`"
+                    "Claude Code {version} accepts `append_system_prompt` only on the command line, where every \
+                     user can read it; update it, or set `system_prompt`"
                 )))
             });
         };
@@ -208,23 +197,24 @@ impl Launch {
         if text.is_empty() {
             self.flag("system-prompt", Some(""));
         } else {
-            let file = extras.room.file("system-prompt.txt", &text).map_err(unwritten)?;
+            let file = context.room.file("system-prompt.txt", &text).map_err(write_error)?;
             self.flag("system-prompt-file", Some(file));
         }
         Ok(())
     }
 
-    fn tools(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
-        self.agents(settings, extras)?;
+    fn tools(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
+        self.agents(spec)?;
         let rules = |rules: Vec<String>| (!rules.is_empty()).then(|| rules.join(","));
         let mut allowed = settings.allowed_tools.clone().unwrap_or_default();
         allowed.extend(settings.skills.iter().flat_map(Skills::rules));
-        let own = extras.server.as_ref().filter(|_| extras.allow_own);
-        allowed.extend(own.map(|(name, _)| format!("mcp__{name}")));
+        let own = spec.tools.as_ref().filter(|_| context.allow_own);
+        allowed.extend(own.map(|tools| format!("mcp__{}", tools.server)));
         self.flag("allowedTools", rules(allowed));
         let mut disallowed = settings.disallowed_tools.clone().unwrap_or_default();
         match settings.offered_builtins() {
-            Some(names) if extras.version >= Version::WITH_TOOLS => self.flag("tools", Some(names.join(","))),
+            Some(names) if spec.version >= Version::WITH_TOOLS => self.flag("tools", Some(names.join(","))),
             Some(_) => {
                 let others = OLD_BUILTINS.split(',').filter(|name| !settings.offers_builtin(name));
                 disallowed.extend(others.map(Into::into));
@@ -233,51 +223,49 @@ impl Launch {
         }
         self.flag("disallowedTools", rules(disallowed));
         self.flag("permission-mode", settings.permission_mode.as_ref().map(ToString::to_string));
-        self.flag("permission-prompt-tool", extras.asks.then_some("stdio"));
+        self.flag("permission-prompt-tool", spec.asks.then_some("stdio"));
         let mut hooks: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        if extras.restricted {
+        if context.restricted {
             // Without a matcher: the tools are selected here, by their exact names.
             hooks.insert("PreToolUse".into(), vec![json!({ "hookCallbackIds": [RESTRICTIONS] })]);
         }
-        for (place, hook) in extras.hooks.iter().enumerate() {
+        for (place, hook) in spec.hooks.iter().enumerate() {
             hooks.entry(hook.event.to_string()).or_default().push(hook.to_cli(place));
         }
         if !hooks.is_empty() {
-            self.hello["hooks"] = json!(hooks);
+            self.initialize["hooks"] = json!(hooks);
         }
         Ok(())
     }
 
     /// Options that an older CLI would silently ignore.
-    fn agents(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
+    fn agents(&mut self, spec: &CliSpec) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
         let known = [
             ("agents", !settings.agents.is_empty(), Version::WITH_AGENTS),
             ("skills", settings.skills.is_some(), Version::WITH_SKILLS),
             ("sandbox", settings.sandbox.is_some(), Version::WITH_STRICT_SANDBOX),
         ];
         if let Some((name, _, since)) =
-            known.iter().find(|(_, is_set, since)| *is_set && extras.version < *since)
+            known.iter().find(|(_, is_set, since)| *is_set && spec.version < *since)
         {
-            let reason = format!("Claude Code {} knows no `{name}`; update it to {since}", extras.version);
+            let reason =
+                format!("Claude Code {} does not support `{name}`; update it to {since}", spec.version);
             return Err(ClaudeCodeError::invalid(reason));
         }
         if let Some(Skills::Only(names)) = &settings.skills {
-            self.hello["skills"] = json!(names);
+            self.initialize["skills"] = json!(names);
         }
         if !settings.agents.is_empty() {
-            let own = |tool: &str| match &extras.server {
-                Some((server, _)) if extras.own_tools.iter().any(|own| own.name == tool) => {
-                    format!("mcp__{server}__{tool}")
-                }
-                _ => tool.to_owned(),
-            };
-            let agents = settings.agents.iter().map(|(name, agent)| (name.clone(), agent.to_cli(own)));
-            self.hello["agents"] = agents.collect();
+            let entry = |agent: &Subagent| agent.to_cli(|tool| spec.full_name(tool));
+            let agents = settings.agents.iter().map(|(name, agent)| (name.clone(), entry(agent)));
+            self.initialize["agents"] = agents.collect();
         }
         Ok(())
     }
 
-    fn conversation(&mut self, settings: &Settings, extras: &Extras<'_>) -> Result<(), ClaudeCodeError> {
+    fn conversation(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
         let forks = match &settings.conversation {
             None | Some(Conversation::New) => false,
             Some(Conversation::Keep { session_id }) => {
@@ -293,59 +281,63 @@ impl Launch {
                 *fork
             }
         };
-        if let Some(history) = extras.history {
+        if let Some(history) = context.history {
             // As a fork; otherwise a kept conversation would be stored next to this file.
-            self.flag("resume", Some(extras.room.file("history.jsonl", history).map_err(unwritten)?));
+            self.flag("resume", Some(context.room.file("history.jsonl", history).map_err(write_error)?));
         }
-        self.arguments.extend((forks || extras.history.is_some()).then(|| "--fork-session".into()));
+        self.arguments.extend((forks || context.history.is_some()).then(|| "--fork-session".into()));
         self.flag("session-id", settings.fork_session_id.as_ref());
         self.flag("resume-session-at", settings.resume_session_at.as_ref());
         self.flag("resume-drops-turn", settings.resume_drops_turn.as_ref());
         if settings.keeps_session() {
             tracing::info!("the CLI keeps this conversation on disk");
-        } else if extras.version >= Version::WITHOUT_TRANSCRIPT {
+        } else if spec.version >= Version::WITHOUT_TRANSCRIPT {
             self.arguments.push("--no-session-persistence".into());
         } else {
-            tracing::warn!(version = %extras.version, "this Claude Code keeps a transcript of every request; a newer one does not");
+            tracing::warn!(version = %spec.version, "this Claude Code keeps a transcript of every request; a newer one does not");
         }
         Ok(())
     }
 
     fn servers_and_settings(
         &mut self,
-        settings: &Settings,
-        extras: Extras<'_>,
+        spec: &CliSpec,
+        context: &LaunchContext<'_>,
     ) -> Result<(), ClaudeCodeError> {
+        let settings = &spec.settings;
         if let Some(sources) = settings.read_sources() {
-            self.two("--setting-sources", sources.join(","));
+            self.flag_as_two("--setting-sources", sources.join(","));
         }
         let has_others = settings.read_sources().is_none_or(|sources| !sources.is_empty());
-        let decides = extras.restricted || extras.asks;
-        if decides && has_others && extras.version < Version::WITH_SAFE_HOOKS {
+        let decides = context.restricted || spec.asks;
+        if decides && has_others && spec.version < Version::WITH_SAFE_HOOKS {
             return Err(ClaudeCodeError::invalid(format!(
-                "Claude Code {} cannot be kept from getting round restrictions and `can_use_tool` by hooks and skills; \
-                 update it, or let no `setting_sources` in",
-                extras.version
+                "Claude Code {} lets hooks and skills of settings files bypass restrictions and `can_use_tool`; \
+                 update it, or remove `setting_sources`",
+                spec.version
             )));
         }
-        if let Some(whole) = cli_settings(settings, &extras) {
+        if let Some(whole) = cli_settings(spec, context) {
             if settings.has_argument("--settings") {
                 return Err(ClaudeCodeError::invalid(
-                    "`--settings` among the further arguments would take the place of the settings that are needed; \
-                     give yours with `cli_settings`",
+                    "`--settings` in `extra_args` would replace settings that this request needs; \
+                     use `cli_settings` instead",
                 ));
             }
-            self.two("--settings", extras.room.file("settings.json", &whole.to_string()).map_err(unwritten)?);
+            self.flag_as_two(
+                "--settings",
+                context.room.file("settings.json", &whole.to_string()).map_err(write_error)?,
+            );
         }
         let mut servers = settings.mcp_servers.clone();
-        servers.extend(extras.server.map(|(name, entry)| (name.to_owned(), entry)));
+        servers.extend(spec.tools.as_ref().map(|tools| tools.server.clone()).zip(context.entry.clone()));
         if !servers.is_empty() {
             let config = json!({ "mcpServers": servers }).to_string();
-            self.flag("mcp-config", Some(extras.room.file("mcp.json", &config).map_err(unwritten)?));
+            self.flag("mcp-config", Some(context.room.file("mcp.json", &config).map_err(write_error)?));
         }
-        self.arguments.extend(extras.strict.then(|| "--strict-mcp-config".into()));
+        self.arguments.extend(spec.strict.then(|| "--strict-mcp-config".into()));
         let more = [
-            (extras.partial, "--include-partial-messages"),
+            (spec.partial, "--include-partial-messages"),
             (settings.include_hook_events == Some(true), "--include-hook-events"),
             (settings.forward_subagent_text == Some(true), "--forward-subagent-text"),
         ];
@@ -355,35 +347,35 @@ impl Launch {
 }
 
 /// The user's settings, plus overrides that prevent bypassing decisions made here.
-fn cli_settings(settings: &Settings, extras: &Extras<'_>) -> Option<Value> {
-    let mut whole = settings.cli_settings.clone().unwrap_or_else(|| json!({}));
-    if let Some(sandbox) = &settings.sandbox {
+fn cli_settings(spec: &CliSpec, context: &LaunchContext<'_>) -> Option<Value> {
+    let mut whole = spec.settings.cli_settings.clone().unwrap_or_else(|| json!({}));
+    if let Some(sandbox) = &spec.settings.sandbox {
         let mut sandbox = sandbox.clone();
         // Otherwise the CLI would continue without a sandbox and only print a warning.
         sandbox.fail_if_unavailable.get_or_insert(true);
         whole["sandbox"] = json!(sandbox);
     }
-    if extras.restricted || extras.asks {
+    if context.restricted || spec.asks {
         // A skill's shell lines run without a permission request and without hooks.
         whole["disableSkillShellExecution"] = json!(true);
     }
-    if extras.restricted {
+    if context.restricted {
         // Another hook may change the arguments after our check. Our hook still runs if the CLI can
         // distinguish it.
-        if extras.version >= Version::WITH_SAFE_HOOKS {
+        if spec.version >= Version::WITH_SAFE_HOOKS {
             whole["disableAllHooks"] = json!(true);
         }
         // In this mode no hook runs at all, and settings files can enable it.
         match whole.get_mut("env").and_then(Value::as_object_mut) {
-            Some(env) => _ = env.insert(HOOKLESS.into(), json!("0")),
-            None => whole["env"] = json!({ HOOKLESS: "0" }),
+            Some(env) => _ = env.insert(NO_HOOKS_VARIABLE.into(), json!("0")),
+            None => whole["env"] = json!({ NO_HOOKS_VARIABLE: "0" }),
         }
     }
     whole.as_object().is_some_and(|all| !all.is_empty()).then_some(whole)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is the end of a `map_err`")]
-fn unwritten(error: io::Error) -> ClaudeCodeError {
+fn write_error(error: io::Error) -> ClaudeCodeError {
     let message = format!("cannot write the files for the CLI: {error}");
     ClaudeCodeError::execution(ExecutionKind::Start, message)
 }
@@ -396,17 +388,19 @@ fn without_draft(mut schema: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use toolbridge_core::RawJson;
+    use toolbridge_core::{RawJson, ToolList, ToolSpec};
 
     use super::*;
-    use crate::{Effort, PermissionMode, Sandbox, SandboxNetwork, Subagent, ThinkingDisplay};
+    use crate::hook::HookShape;
+    use crate::offer::Described;
+    use crate::{Effort, PermissionMode, Sandbox, SandboxNetwork, ThinkingDisplay, Transport};
 
     const FRAME: [&str; 3] = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
 
     /// The content of a launch, with `ROOM` for the room's path.
-    struct Said {
+    struct Launched {
         arguments: Vec<String>,
-        hello: Value,
+        initialize: Value,
         env: Vec<(&'static str, String)>,
         directory: Option<PathBuf>,
         files: Vec<(String, String)>,
@@ -415,27 +409,26 @@ mod tests {
     fn launch_of(
         version: &str,
         settings: &Settings,
-        change: impl FnOnce(&mut Extras<'_>),
-    ) -> Result<Said, String> {
+        change: impl FnOnce(&mut CliSpec, &mut LaunchContext<'_>),
+    ) -> Result<Launched, String> {
         let base = tempfile::tempdir().unwrap();
         let room = Room::new(base.path()).unwrap();
-        let version = version.parse().unwrap();
-        let mut extras = Extras {
-            version,
-            room: &room,
-            server: None,
-            own_tools: &[],
-            allow_own: true,
+        let mut spec = CliSpec {
+            cli: PathBuf::new(),
+            version: version.parse().unwrap(),
+            settings: settings.clone(),
             strict: true,
-            asks: false,
-            hooks: &[],
-            restricted: false,
             partial: false,
+            asks: false,
+            hooks: Vec::new(),
             output_schema: None,
-            history: None,
+            tools: None,
+            unconfirmed_tools: Vec::new(),
         };
-        change(&mut extras);
-        let launch = Launch::new(settings, extras).map_err(|error| error.to_string())?;
+        let mut context =
+            LaunchContext { room: &room, entry: None, allow_own: true, restricted: false, history: None };
+        change(&mut spec, &mut context);
+        let launch = Launch::new(&spec, &context).map_err(|error| error.to_string())?;
         let inside = room.file("x", "").unwrap().parent().unwrap().to_owned();
         let prefix = inside.display().to_string();
         let text = |value: &OsString| value.to_str().unwrap().replace(&prefix, "ROOM");
@@ -450,15 +443,20 @@ mod tests {
         files.sort();
         let arguments: Vec<_> = launch.arguments.iter().map(text).collect();
         assert_eq!(arguments[..3], FRAME);
-        Ok(Said {
+        Ok(Launched {
             arguments: arguments[3..].to_vec(),
-            hello: launch.hello,
+            initialize: launch.initialize,
             env: launch.env.iter().map(|(name, value)| (*name, text(value))).collect(),
             directory: launch
                 .directory
                 .map(|path| path.strip_prefix(room.home()).unwrap_or(&path).to_owned()),
             files,
         })
+    }
+
+    fn described(tools: &[ToolSpec]) -> Described {
+        let list = ToolList::of(tools.iter());
+        Described { server: "tools".into(), transport: Transport::Stdio, list, may_change: false }
     }
 
     /// A JSON file written by a launch.
@@ -470,8 +468,8 @@ mod tests {
         want.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
     }
 
-    fn launch(settings: &Settings) -> Said {
-        launch_of("2.1.325", settings, |_| ()).unwrap()
+    fn launch(settings: &Settings) -> Launched {
+        launch_of("2.1.325", settings, |_, _| ()).unwrap()
     }
 
     #[track_caller]
@@ -480,15 +478,18 @@ mod tests {
     }
 
     #[test]
-    fn by_default_a_model_has_nothing_of_the_clis() {
-        let said = launch(&Settings::default());
+    fn by_default_no_feature_of_the_cli_is_enabled() {
+        let launched = launch(&Settings::default());
         assert_eq!(
-            said.arguments,
+            launched.arguments,
             ["--tools=", "--no-session-persistence", "--setting-sources", "", "--strict-mcp-config"]
         );
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null, "systemPrompt": "" }));
         assert_eq!(
-            said.env,
+            launched.initialize,
+            json!({ "subtype": "initialize", "hooks": null, "systemPrompt": "" })
+        );
+        assert_eq!(
+            launched.env,
             variables(&[
                 ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
                 ("ENABLE_TOOL_SEARCH", "false"),
@@ -496,18 +497,18 @@ mod tests {
                 ("XDG_CACHE_HOME", "ROOM/cache"),
             ])
         );
-        assert_eq!(said.directory.as_deref(), Some(std::path::Path::new("")));
-        assert_eq!(said.files, []);
+        assert_eq!(launched.directory.as_deref(), Some(std::path::Path::new("")));
+        assert_eq!(launched.files, []);
     }
 
     #[test]
-    fn one_switch_brings_the_whole_of_claude_code() {
-        let said =
-            launch_of("2.1.325", &Settings::default().claude_code(true), |extras| extras.strict = false)
+    fn claude_code_enables_everything() {
+        let launched =
+            launch_of("2.1.325", &Settings::default().claude_code(true), |spec, _| spec.strict = false)
                 .unwrap();
-        assert_eq!(said.arguments, [""; 0]);
-        assert_eq!((said.env, said.directory, said.files), (vec![], None, vec![]));
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
+        assert_eq!(launched.arguments, [""; 0]);
+        assert_eq!((launched.env, launched.directory, launched.files), (vec![], None, vec![]));
+        assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": null }));
     }
 
     #[test]
@@ -533,10 +534,10 @@ mod tests {
             &set().setting_sources(["user"]).extra_args(["--debug"]),
             &["--setting-sources", "user", strict, "--debug"],
         );
-        let said =
-            launch_of("2.1.325", &set(), |extras| (extras.asks, extras.partial) = (true, true)).unwrap();
+        let launched =
+            launch_of("2.1.325", &set(), |spec, _| (spec.asks, spec.partial) = (true, true)).unwrap();
         assert_eq!(
-            said.arguments,
+            launched.arguments,
             [
                 "--permission-prompt-tool=stdio",
                 "--settings",
@@ -545,8 +546,8 @@ mod tests {
                 "--include-partial-messages"
             ]
         );
-        assert_eq!(said.files, [file("settings.json", &json!({ "disableSkillShellExecution": true }))]);
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
+        assert_eq!(launched.files, [file("settings.json", &json!({ "disableSkillShellExecution": true }))]);
+        assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": null }));
     }
 
     #[test]
@@ -555,7 +556,7 @@ mod tests {
         let strict = "--strict-mcp-config";
         check(&set().fallback_model("sonnet,haiku"), &["--fallback-model=sonnet,haiku", strict]);
         check(&set().effort(Effort::Xhigh), &["--effort=xhigh", strict]);
-        check(&set().effort(Effort::Other("of_tomorrow".into())), &["--effort=of_tomorrow", strict]);
+        check(&set().effort(Effort::Other("unknown_level".into())), &["--effort=unknown_level", strict]);
         let adaptive = Thinking::Adaptive { display: Some(ThinkingDisplay::Omitted) };
         check(&set().thinking(adaptive), &["--thinking=adaptive", "--thinking-display=omitted", strict]);
         let enabled = Thinking::Enabled { budget_tokens: 2048, display: None };
@@ -588,20 +589,19 @@ mod tests {
                 strict,
             ],
         );
-        let said = launch(&set().enable_file_checkpointing(true).client_app("shop/1.2"));
-        assert_eq!(said.arguments, ["--replay-user-messages", strict]);
+        let launched = launch(&set().enable_file_checkpointing(true).client_app("shop/1.2"));
+        assert_eq!(launched.arguments, ["--replay-user-messages", strict]);
         let checkpoints = ("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
-        assert_eq!(said.env, variables(&[("CLAUDE_AGENT_SDK_CLIENT_APP", "shop/1.2"), checkpoints]));
+        assert_eq!(launched.env, variables(&[("CLAUDE_AGENT_SDK_CLIENT_APP", "shop/1.2"), checkpoints]));
         check(&set().permission_mode(PermissionMode::Auto), &["--permission-mode=auto", strict]);
     }
 
     #[test]
-    fn hooks_stand_behind_the_restrictions() {
+    fn hooks_follow_the_restrictions_hook() {
         let shape = |event: &str, matcher: &str| HookShape { event: event.into(), matcher: matcher.into() };
-        let hooks = [shape("PreToolUse", "Bash|Write"), shape("Stop", "*"), shape("OfTomorrow", "")];
-        let hooks: &'static [HookShape] = Box::leak(Box::new(hooks));
-        let said = launch_of("2.1.325", &Settings::default(), |extras| {
-            (extras.restricted, extras.hooks) = (true, hooks);
+        let hooks = [shape("PreToolUse", "Bash|Write"), shape("Stop", "*"), shape("UnknownEvent", "")];
+        let launched = launch_of("2.1.325", &Settings::default(), |spec, context| {
+            (context.restricted, spec.hooks) = (true, hooks.into());
         });
         let want = json!({
             "PreToolUse": [
@@ -609,26 +609,25 @@ mod tests {
                 { "hookCallbackIds": ["hook_0"], "matcher": "Bash|Write", "onFailure": "block" },
             ],
             "Stop": [{ "hookCallbackIds": ["hook_1"] }],
-            "OfTomorrow": [{ "hookCallbackIds": ["hook_2"] }],
+            "UnknownEvent": [{ "hookCallbackIds": ["hook_2"] }],
         });
-        assert_eq!(said.unwrap().hello["hooks"], want);
+        assert_eq!(launched.unwrap().initialize["hooks"], want);
     }
 
     #[test]
-    fn agents_have_the_tools_that_they_are_given_and_go_with_the_first_message() {
+    fn agents_are_sent_in_initialize_with_only_their_tools() {
         let none = Subagent::new("Thinks", "You think.");
         let some = Subagent::new("Adds", "You add.").tools(["add", "Read"]).max_turns(3).effort(Effort::Low);
         let all = Subagent::new("Does all", "You do.").tools(["*"]).disallowed_tools(["add"]);
         let settings = Settings::default().agent("none", none).agent("some", some).agent("all", all);
         let own = [ToolSpec::new("add", "Adds", RawJson::empty_object())];
-        let own: &'static [ToolSpec] = Box::leak(Box::new(own));
         let launch = |version: &str| {
-            launch_of(version, &settings, |extras| {
-                (extras.server, extras.own_tools) = (Some(("tools", json!({}))), own);
+            launch_of(version, &settings, |spec, context| {
+                (spec.tools, context.entry) = (Some(described(&own)), Some(json!({})));
             })
         };
-        let said = launch("2.1.325").unwrap();
-        assert_eq!(said.arguments[..2], ["--allowedTools=mcp__tools", "--tools=Task"]);
+        let launched = launch("2.1.325").unwrap();
+        assert_eq!(launched.arguments[..2], ["--allowedTools=mcp__tools", "--tools=Task"]);
         let want = json!({
             "all": { "description": "Does all", "prompt": "You do.", "disallowedTools": ["mcp__tools__add"] },
             "none": { "description": "Thinks", "prompt": "You think.", "tools": [] },
@@ -637,30 +636,33 @@ mod tests {
                 "maxTurns": 3, "effort": "low",
             },
         });
-        assert_eq!(said.hello["agents"], want);
+        assert_eq!(launched.initialize["agents"], want);
         let refused = launch("2.0.76").err().unwrap();
-        assert_eq!(refused, "Claude Code 2.0.76 knows no `agents`; update it to 2.0.77");
+        assert_eq!(refused, "Claude Code 2.0.76 does not support `agents`; update it to 2.0.77");
         let named = settings.builtin_tools(["Agent"]);
-        assert_eq!(launch_of("2.1.325", &named, |_| ()).unwrap().arguments[0], "--tools=Agent");
+        assert_eq!(launch_of("2.1.325", &named, |_, _| ()).unwrap().arguments[0], "--tools=Agent");
     }
 
     #[test]
-    fn skills_bring_their_tool_and_the_rules_that_allow_them() {
-        let said = launch(&Settings::default().skills(["pdf", "shop:orders"]).plugins(["/p"]));
+    fn skills_enable_their_tool_and_the_rules_that_allow_them() {
+        let launched = launch(&Settings::default().skills(["pdf", "shop:orders"]).plugins(["/p"]));
         let want = ["--plugin-dir=/p", "--allowedTools=Skill(pdf),Skill(shop:orders)", "--tools=Skill"];
-        assert_eq!(said.arguments[..3], want);
-        assert_eq!(said.hello["skills"], json!(["pdf", "shop:orders"]));
-        let said = launch(&Settings::default().skills(Skills::All));
-        assert_eq!(said.arguments[..2], ["--allowedTools=Skill", "--tools=Skill"]);
-        assert_eq!(said.hello.get("skills"), None);
-        let said = launch(&Settings::default().skills([""; 0]));
-        assert_eq!((&said.arguments[0][..], &said.hello["skills"]), ("--tools=", &json!([])));
-        let refused = launch_of("2.1.50", &Settings::default().skills(["pdf"]), |_| ()).err().unwrap();
-        assert!(refused.starts_with("Claude Code 2.1.50 knows no `skills`; update it to "), "{refused}");
+        assert_eq!(launched.arguments[..3], want);
+        assert_eq!(launched.initialize["skills"], json!(["pdf", "shop:orders"]));
+        let launched = launch(&Settings::default().skills(Skills::All));
+        assert_eq!(launched.arguments[..2], ["--allowedTools=Skill", "--tools=Skill"]);
+        assert_eq!(launched.initialize.get("skills"), None);
+        let launched = launch(&Settings::default().skills([""; 0]));
+        assert_eq!((&launched.arguments[0][..], &launched.initialize["skills"]), ("--tools=", &json!([])));
+        let refused = launch_of("2.1.50", &Settings::default().skills(["pdf"]), |_, _| ()).err().unwrap();
+        assert!(
+            refused.starts_with("Claude Code 2.1.50 does not support `skills`; update it to "),
+            "{refused}"
+        );
     }
 
     #[test]
-    fn a_sandbox_that_cannot_be_had_is_an_error() {
+    fn an_unavailable_sandbox_is_an_error() {
         let network = SandboxNetwork::default().allowed_domains(["example.com"]);
         let sandbox = Sandbox::default().enabled(true).excluded_commands(["git"]).network(network);
         let settings = Settings::default().cli_settings(json!({ "a": 1 })).sandbox(sandbox.clone());
@@ -673,43 +675,46 @@ mod tests {
         assert_eq!(launch(&settings).files, [file("settings.json", &want)]);
         let weaker = Settings::default().sandbox(sandbox.fail_if_unavailable(false));
         assert!(launch(&weaker).files[0].1.contains(r#""failIfUnavailable":false"#));
-        let refused = launch_of("2.1.50", &settings, |_| ()).err().unwrap();
-        assert!(refused.starts_with("Claude Code 2.1.50 knows no `sandbox`; update it to "), "{refused}");
+        let refused = launch_of("2.1.50", &settings, |_, _| ()).err().unwrap();
+        assert!(
+            refused.starts_with("Claude Code 2.1.50 does not support `sandbox`; update it to "),
+            "{refused}"
+        );
     }
 
     #[test]
-    fn a_kept_conversation_is_kept_where_it_can_be_found_again() {
+    fn a_stored_conversation_uses_the_usual_directories() {
         let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
         let kept = Conversation::Keep { session_id: Some(id.into()) };
-        let said = launch(&Settings::default().conversation(kept));
+        let launched = launch(&Settings::default().conversation(kept));
         assert_eq!(
-            said.arguments,
+            launched.arguments,
             ["--tools=", &format!("--session-id={id}"), "--setting-sources", "", "--strict-mcp-config"]
         );
         assert_eq!(
-            (said.env, said.directory),
+            (launched.env, launched.directory),
             (variables(&[("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"), ("ENABLE_TOOL_SEARCH", "false")]), None)
         );
-        assert_eq!(said.files, []);
+        assert_eq!(launched.files, []);
     }
 
     #[test]
-    fn history_is_a_file_of_the_room_that_is_resumed_as_a_copy() {
+    fn history_is_a_file_that_is_resumed_as_a_fork() {
         let copied = ["--resume=ROOM/history.jsonl", "--fork-session"];
         let launch = |settings: &Settings| {
-            launch_of("2.1.325", settings, |extras| extras.history = Some("{}\n")).unwrap()
+            launch_of("2.1.325", settings, |_, context| context.history = Some("{}\n")).unwrap()
         };
-        let said = launch(&Settings::default());
-        assert_eq!(said.arguments[1..4], [copied[0], copied[1], "--no-session-persistence"]);
-        assert_eq!(said.files, [("history.jsonl".into(), "{}\n".into())]);
+        let launched = launch(&Settings::default());
+        assert_eq!(launched.arguments[1..4], [copied[0], copied[1], "--no-session-persistence"]);
+        assert_eq!(launched.files, [("history.jsonl".into(), "{}\n".into())]);
         let kept = Conversation::Keep { session_id: Some("s".into()) };
-        let said = launch(&Settings::default().conversation(kept));
-        assert_eq!(said.arguments[1..4], ["--session-id=s", copied[0], copied[1]]);
-        assert!(!said.arguments.contains(&"--no-session-persistence".to_owned()));
+        let launched = launch(&Settings::default().conversation(kept));
+        assert_eq!(launched.arguments[1..4], ["--session-id=s", copied[0], copied[1]]);
+        assert!(!launched.arguments.contains(&"--no-session-persistence".to_owned()));
     }
 
     #[test]
-    fn secrets_go_by_files_and_the_first_message() {
+    fn secrets_are_in_files_and_the_first_message() {
         let entry =
             json!({ "type": "http", "url": "https://x", "headers": { "Authorization": "Bearer secret" } });
         let settings = Settings::default()
@@ -718,11 +723,11 @@ mod tests {
             .system_prompt("secret one")
             .append_system_prompt("secret two");
         let own = json!({ "type": "sdk", "name": "tools" });
-        let schema: &'static Value = Box::leak(Box::new(json!({ "type": "object" })));
+        let schema = json!({ "type": "object" });
         let launch = |version: &str, output_schema| {
-            launch_of(version, &settings, |extras| {
-                extras.server = Some(("tools", own.clone()));
-                extras.output_schema = output_schema;
+            launch_of(version, &settings, |spec, context| {
+                (spec.tools, context.entry) = (Some(described(&[])), Some(own.clone()));
+                spec.output_schema = output_schema;
             })
             .unwrap()
         };
@@ -730,13 +735,13 @@ mod tests {
         let theirs = file("settings.json", &json!({ "apiKeyHelper": "secret" }));
         let files = ["--settings", "ROOM/settings.json", "--mcp-config=ROOM/mcp.json", "--strict-mcp-config"];
 
-        let said = launch("2.1.325", Some(schema));
+        let launched = launch("2.1.325", Some(schema.clone()));
         let before =
             ["--allowedTools=mcp__tools", "--tools=", "--no-session-persistence", "--setting-sources", ""];
-        assert_eq!(said.arguments, [&before[..], &files[..]].concat());
-        assert_eq!(said.files, [servers.clone(), theirs.clone()]);
+        assert_eq!(launched.arguments, [&before[..], &files[..]].concat());
+        assert_eq!(launched.files, [servers.clone(), theirs.clone()]);
         assert_eq!(
-            said.hello,
+            launched.initialize,
             json!({
                 "subtype": "initialize",
                 "hooks": null,
@@ -746,62 +751,69 @@ mod tests {
             })
         );
 
-        let said = launch("2.0.0", None);
+        let launched = launch("2.0.0", None);
         let others = format!("--disallowedTools={OLD_BUILTINS}");
         let before = ["--system-prompt-file=ROOM/system-prompt.txt", "--allowedTools=mcp__tools", &others];
-        assert_eq!(said.arguments, [&before[..], &["--setting-sources", ""], &files[..]].concat());
+        assert_eq!(launched.arguments, [&before[..], &["--setting-sources", ""], &files[..]].concat());
         let prompts = ("system-prompt.txt".to_owned(), "secret one\n\nsecret two".to_owned());
-        assert_eq!(said.files, [servers, theirs, prompts]);
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": null }));
-        let refused =
-            launch_of("2.0.0", &Settings::default().claude_code(true).append_system_prompt("secret"), |_| ());
+        assert_eq!(launched.files, [servers, theirs, prompts]);
+        assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": null }));
+        let refused = launch_of(
+            "2.0.0",
+            &Settings::default().claude_code(true).append_system_prompt("secret"),
+            |_, _| (),
+        );
         assert!(refused.is_err_and(|error| {
-            error.contains("takes an addition to its own system prompt only on the command line")
+            error.contains("accepts `append_system_prompt` only on the command line")
         }));
     }
 
     #[test]
-    fn an_old_cli_is_kept_from_its_tools_by_their_names() {
-        let said = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_| ()).unwrap();
+    fn builtin_tools_of_an_old_cli_are_denied_by_name() {
+        let launched = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_, _| ()).unwrap();
         let others = OLD_BUILTINS.split(',').filter(|name| *name != "Read").collect::<Vec<_>>().join(",");
         assert!(others.starts_with("Task,Bash,"), "{others}");
         let rule = format!("--disallowedTools={others}");
         assert_eq!(
-            said.arguments,
+            launched.arguments,
             ["--system-prompt=", &rule, "--setting-sources", "", "--strict-mcp-config"]
         );
     }
 
     #[test]
-    fn what_is_decided_here_cannot_be_got_round_by_settings() {
+    fn settings_cannot_bypass_decisions_of_this_process() {
         let own = Settings::default().cli_settings(json!({ "env": { "A": "1" }, "disableAllHooks": false }));
-        let said = launch_of("2.1.325", &own, |extras| extras.restricted = true).unwrap();
+        let launched = launch_of("2.1.325", &own, |_, context| context.restricted = true).unwrap();
         let want = json!({
             "env": { "A": "1", "CLAUDE_CODE_SIMPLE": "0" },
             "disableAllHooks": true,
             "disableSkillShellExecution": true,
         });
-        let parsed = |said: &Said| {
-            let [(name, text)] = &said.files[..] else { panic!("{:?}", said.files) };
+        let parsed = |launched: &Launched| {
+            let [(name, text)] = &launched.files[..] else { panic!("{:?}", launched.files) };
             assert_eq!(name, "settings.json");
             serde_json::from_str::<Value>(text).unwrap()
         };
-        assert_eq!(parsed(&said), want);
+        assert_eq!(parsed(&launched), want);
         let hooks = json!({ "PreToolUse": [{ "hookCallbackIds": ["restrictions"] }] });
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": hooks, "systemPrompt": "" }));
+        assert_eq!(
+            launched.initialize,
+            json!({ "subtype": "initialize", "hooks": hooks, "systemPrompt": "" })
+        );
         // This version would disable our hook along with the others, so the setting must be absent.
-        let said = launch_of("2.0.0", &Settings::default(), |extras| extras.restricted = true).unwrap();
+        let launched =
+            launch_of("2.0.0", &Settings::default(), |_, context| context.restricted = true).unwrap();
         let want = json!({ "disableSkillShellExecution": true, "env": { "CLAUDE_CODE_SIMPLE": "0" } });
-        assert_eq!(parsed(&said), want);
-        assert_eq!(said.hello, json!({ "subtype": "initialize", "hooks": hooks }));
+        assert_eq!(parsed(&launched), want);
+        assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": hooks }));
         let others = Settings::default().setting_sources(["user"]);
-        let refused = launch_of("2.0.0", &others, |extras| extras.restricted = true);
-        assert!(refused.is_err_and(|error| error.contains("let no `setting_sources` in")));
+        let refused = launch_of("2.0.0", &others, |_, context| context.restricted = true);
+        assert!(refused.is_err_and(|error| error.contains("remove `setting_sources`")));
         for extra in ["--settings", "--settings={}"] {
             let theirs = Settings::default().extra_args([extra]);
-            let refused = launch_of("2.1.325", &theirs, |extras| extras.asks = true);
-            assert!(refused.is_err_and(|error| error.contains("give yours with `cli_settings`")));
-            assert!(launch_of("2.1.325", &theirs, |_| ()).is_ok());
+            let refused = launch_of("2.1.325", &theirs, |spec, _| spec.asks = true);
+            assert!(refused.is_err_and(|error| error.contains("use `cli_settings` instead")));
+            assert!(launch_of("2.1.325", &theirs, |_, _| ()).is_ok());
         }
     }
 }

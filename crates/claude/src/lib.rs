@@ -6,6 +6,7 @@
 //! stream ([`ClaudeCodeModel::request_stream`]).
 
 mod builder;
+mod callbacks;
 mod chat;
 mod cli;
 mod control;

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_in_a_python_environment_is_found() {
+    fn the_cli_bundled_in_a_python_environment_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lib/python3.12/site-packages").join(BUNDLED);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

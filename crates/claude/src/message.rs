@@ -9,18 +9,18 @@ use toolbridge_core::RawJson;
 
 use crate::event::Event;
 use crate::part::Part;
-use crate::permission::Asked;
+use crate::permission::RawPermissionRequest;
 use crate::question::AskRequest;
 
 /// A line of the CLI's output.
 #[derive(Debug)]
 pub(crate) enum Line {
     /// A request of the CLI.
-    Ask { id: String, ask: Ask },
+    Request { id: String, request: CliRequest },
     /// The CLI cancels its request.
-    Withdraw { id: String },
+    Cancel { id: String },
     /// The response to one of our requests.
-    Answer { id: String, answer: Result<RawJson, String> },
+    Response { id: String, response: Result<RawJson, String> },
     /// The end of a request.
     Result(RawJson),
     /// Output of the model, and the model's name.
@@ -35,11 +35,11 @@ pub(crate) enum Line {
 
 /// Requests of the CLI.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum CliRequest {
     /// Forward this message to an MCP server in this process.
     Mcp { server: String, message: RawJson },
     /// May this tool be used?
-    Permission(Asked),
+    Permission(RawPermissionRequest),
     /// Call the hook with this id.
     Hook { callback_id: String, input: RawJson },
     /// An MCP server asks the user a question.
@@ -142,11 +142,11 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
     let events = match (&*r#type, subtype.as_deref()) {
         ("control_request", _) => {
             let request = request.ok_or("it has no `request`")?;
-            let ask = serde_json::from_str::<ControlRequest<'_>>(request.get());
-            let ask = ask.map_err(|error| error.to_string())?.read(line, request);
-            return Ok(Line::Ask { id: id()?, ask });
+            let control = serde_json::from_str::<ControlRequest<'_>>(request.get());
+            let request = control.map_err(|error| error.to_string())?.read(line, request);
+            return Ok(Line::Request { id: id()?, request });
         }
-        ("control_cancel_request", _) => return Ok(Line::Withdraw { id: id()? }),
+        ("control_cancel_request", _) => return Ok(Line::Cancel { id: id()? }),
         ("control_response", _) => return Ok(response.ok_or("it has no `response`")?.read(line)),
         ("result", _) => return Ok(Line::Result(whole()?)),
         ("system", Some("init")) => {
@@ -195,40 +195,42 @@ fn members(text: &str) -> Result<Members<'_>, String> {
 }
 
 impl ControlRequest<'_> {
-    fn read(self, line: &Bytes, whole: &RawValue) -> Ask {
+    fn read(self, line: &Bytes, whole: &RawValue) -> CliRequest {
         let Self { subtype, server_name, callback_id, message, tool_name, input, .. } = self;
         let raw = |value: &RawValue| RawJson::span(line, value);
         let subtype = subtype.unwrap_or_default();
         match (&*subtype, server_name, message, tool_name, input) {
-            ("mcp_message", Some(server), Some(message), ..) => Ask::Mcp { server, message: raw(message) },
+            ("mcp_message", Some(server), Some(message), ..) => {
+                CliRequest::Mcp { server, message: raw(message) }
+            }
             ("can_use_tool", _, _, Some(tool), Some(input)) => {
-                Ask::Permission(Asked { tool, input: raw(input), about: raw(whole) })
+                CliRequest::Permission(RawPermissionRequest { tool, input: raw(input), whole: raw(whole) })
             }
             ("hook_callback", .., Some(input)) => {
-                Ask::Hook { callback_id: callback_id.unwrap_or_default(), input: raw(input) }
+                CliRequest::Hook { callback_id: callback_id.unwrap_or_default(), input: raw(input) }
             }
             ("elicitation", _, Some(message), ..) => {
                 let schema = self.requested_schema.and_then(|schema| serde_json::from_str(schema.get()).ok());
-                Ask::Question(AskRequest {
+                CliRequest::Question(AskRequest {
                     server_name: self.mcp_server_name.unwrap_or_default(),
                     message: serde_json::from_str(message.get()).unwrap_or_default(),
                     schema: schema.unwrap_or_default(),
                     url: self.url,
                 })
             }
-            _ => Ask::Unknown { subtype: subtype.into_owned() },
+            _ => CliRequest::Unknown { subtype: subtype.into_owned() },
         }
     }
 }
 
 impl ControlResponse<'_> {
     fn read(self, line: &Bytes) -> Line {
-        let answer = if self.subtype == "success" {
+        let response = if self.subtype == "success" {
             Ok(self.response.map_or_else(RawJson::empty_object, |value| RawJson::span(line, value)))
         } else {
             Err(self.error.unwrap_or_else(|| "no reason given".into()))
         };
-        Line::Answer { id: self.request_id, answer }
+        Line::Response { id: self.request_id, response }
     }
 }
 
@@ -290,35 +292,35 @@ mod tests {
     }
 
     #[test]
-    fn control_lines_are_told_from_what_happens() {
+    fn control_lines_are_parsed() {
         check(
             r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"s","message":{"id":1}}}"#,
-            r#"Ask { id: "r", ask: Mcp { server: "s", message: RawJson(8 bytes) } }"#,
+            r#"Request { id: "r", request: Mcp { server: "s", message: RawJson(8 bytes) } }"#,
         );
         check(
             r#"{"request":{"subtype":"can_use_tool","tool_name":"Bash","input":{"a":1},"tool_use_id":"t"},"request_id":"r","type":"control_request"}"#,
-            r#"Ask { id: "r", ask: Permission(Asked { tool: "Bash", input: RawJson(7 bytes), about: RawJson(79 bytes) }) }"#,
+            r#"Request { id: "r", request: Permission(RawPermissionRequest { tool: "Bash", input: RawJson(7 bytes), whole: RawJson(79 bytes) }) }"#,
         );
         check(
             r#"{"type":"control_request","request_id":"r","request":{"subtype":"hook_callback","callback_id":"x","input":{}}}"#,
-            r#"Ask { id: "r", ask: Hook { callback_id: "x", input: RawJson(2 bytes) } }"#,
+            r#"Request { id: "r", request: Hook { callback_id: "x", input: RawJson(2 bytes) } }"#,
         );
         check(
             r#"{"type":"control_request","request_id":"r","request":{"subtype":"elicitation","mcp_server_name":"s","message":"m?","mode":"form","requested_schema":{"type":"object"}}}"#,
-            r#"Ask { id: "r", ask: Question(AskRequest { server_name: "s", message: "m?", schema: Object {"type": String("object")}, url: None }) }"#,
+            r#"Request { id: "r", request: Question(AskRequest { server_name: "s", message: "m?", schema: Object {"type": String("object")}, url: None }) }"#,
         );
         check(
-            r#"{"type":"control_request","request_id":"r","request":{"subtype":"of_tomorrow"}}"#,
-            r#"Ask { id: "r", ask: Unknown { subtype: "of_tomorrow" } }"#,
+            r#"{"type":"control_request","request_id":"r","request":{"subtype":"unknown_kind"}}"#,
+            r#"Request { id: "r", request: Unknown { subtype: "unknown_kind" } }"#,
         );
-        check(r#"{"type":"control_cancel_request","request_id":"r"}"#, r#"Withdraw { id: "r" }"#);
+        check(r#"{"type":"control_cancel_request","request_id":"r"}"#, r#"Cancel { id: "r" }"#);
         check(
             r#"{"type":"control_response","response":{"subtype":"success","request_id":"q","response":{"a":1}}}"#,
-            r#"Answer { id: "q", answer: Ok(RawJson(7 bytes)) }"#,
+            r#"Response { id: "q", response: Ok(RawJson(7 bytes)) }"#,
         );
         check(
             r#"{"type":"control_response","response":{"subtype":"error","request_id":"q","error":"no"}}"#,
-            r#"Answer { id: "q", answer: Err("no") }"#,
+            r#"Response { id: "q", response: Err("no") }"#,
         );
         check(r#"{"type":"result","subtype":"success"}"#, "Result(RawJson(37 bytes))");
     }
@@ -368,11 +370,11 @@ mod tests {
             r#"{"type":"system","subtype":"init","session_id":"s","tools":["Read"],"mcp_servers":[{"name":"x","status":"failed"}]}"#,
             r#"Events([Started(Started { session_id: Some("s"), model: None, tools: ["Read"], mcp_servers: [McpServerStatus { name: "x", status: "failed", error: None }] })])"#,
         );
-        check(r#"{"type":"of_tomorrow","x":1}"#, "Events([Other(RawJson(28 bytes))])");
+        check(r#"{"type":"unknown_kind","x":1}"#, "Events([Other(RawJson(29 bytes))])");
     }
 
     #[test]
-    fn what_is_no_message_is_an_error() {
+    fn lines_that_are_not_messages_are_errors() {
         check("[1]", "error: it is not a JSON object");
         check("{}", "error: it has no `type`");
         check(r#"{"type":7}"#, "error: it has no `type`");

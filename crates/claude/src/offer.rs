@@ -13,7 +13,7 @@ use crate::model::DEFAULT_SERVER_NAME;
 use crate::opaque::Opaque;
 use crate::request::Request;
 use crate::restriction::{Restrictions, canonical, is_among, no_such_tool};
-use crate::settings::{HOOKLESS, Settings};
+use crate::settings::{NO_HOOKS_VARIABLE, Settings};
 use crate::tools::RequestTools;
 use crate::{ClaudeCodeError, Transport};
 
@@ -38,11 +38,11 @@ pub(crate) struct Described {
 pub(crate) struct Offer {
     pub(crate) server: String,
     pub(crate) tools: Arc<RequestTools>,
-    pub(crate) way: Way,
+    pub(crate) channel: Channel,
 }
 
 /// How the CLI reaches a server.
-pub(crate) enum Way {
+pub(crate) enum Channel {
     /// Through a bridge that the CLI starts.
     Stdio(Arc<Session>),
     /// Over the control channel.
@@ -112,7 +112,7 @@ impl Described {
             let tracer =
                 Tracer::open(Side::Parent, file.as_deref()).map_err(IpcError::from).map_err(failed)?;
             let info = options.server.clone().unwrap_or_default();
-            return Ok((Offer { server, tools, way: Way::Sdk { source, info, tracer } }, entry));
+            return Ok((Offer { server, tools, channel: Channel::Sdk { source, info, tracer } }, entry));
         }
         let mut builder = Session::builder(source);
         let server_info = options.server.clone();
@@ -121,16 +121,16 @@ impl Described {
         let entry = serde_json::to_value(session.mcp_server().map_err(failed)?).map_err(|error| {
             ClaudeCodeError::invalid(format!("the bridge's path cannot be written as JSON: {error}"))
         })?;
-        Ok((Offer { server, tools, way: Way::Stdio(Arc::new(session)) }, entry))
+        Ok((Offer { server, tools, channel: Channel::Stdio(Arc::new(session)) }, entry))
     }
 }
 
 impl Offer {
     /// Its session, if it has one. The session ends with the offer, even if other holders remain.
     pub(crate) fn session(&self) -> Option<&Arc<Session>> {
-        match &self.way {
-            Way::Stdio(session) => Some(session),
-            Way::Sdk { .. } => None,
+        match &self.channel {
+            Channel::Stdio(session) => Some(session),
+            Channel::Sdk { .. } => None,
         }
     }
 }
@@ -138,9 +138,9 @@ impl Offer {
 impl Offer {
     /// Sets the parent span of tool calls.
     pub(crate) fn surround_calls(&self, span: Option<Span>) {
-        match &self.way {
-            Way::Stdio(session) => session.surround_calls(span),
-            Way::Sdk { tracer, .. } => tracer.surround(span),
+        match &self.channel {
+            Channel::Stdio(session) => session.surround_calls(span),
+            Channel::Sdk { tracer, .. } => tracer.surround(span),
         }
     }
 }
@@ -158,16 +158,16 @@ impl Drop for Offer {
 /// # Errors
 ///
 /// When such a tool cannot exist, or the settings disable restrictions.
-pub(crate) fn awaited(
+pub(crate) fn unconfirmed_tools(
     restrictions: &Restrictions,
     settings: &Settings,
     tools: Option<&ServerTools>,
     strict: bool,
 ) -> Result<Vec<String>, ClaudeCodeError> {
-    let switches_off = settings.env.contains_key(HOOKLESS) || settings.has_argument("--bare");
+    let switches_off = settings.env.contains_key(NO_HOOKS_VARIABLE) || settings.has_argument("--bare");
     if switches_off && !restrictions.is_empty() {
         return Err(ClaudeCodeError::invalid(format!(
-            "`--bare` and `{HOOKLESS}` switch off what keeps the restrictions of tool parameters"
+            "`--bare` and `{NO_HOOKS_VARIABLE}` disable the hooks that enforce restrictions of tool parameters"
         )));
     }
     let server = tools.map(|tools| tools.server.as_str());

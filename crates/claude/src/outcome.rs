@@ -30,9 +30,9 @@ struct ResultLine<'a> {
     terminal_reason: Option<String>,
 }
 
-/// The properties of a request that affect how its result is read.
+/// What a request expects of its result.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Expected {
     /// Whether output matching a schema was requested.
     pub(crate) output: bool,
     /// Whether `interrupt` was called.
@@ -44,25 +44,25 @@ pub(crate) fn answer(
     raw: &RawJson,
     parts: Vec<Part>,
     model: Option<String>,
-    asked: Asked,
+    expected: Expected,
 ) -> Result<ResponseWithMetadata, ClaudeCodeError> {
-    let unread = |error: serde_json::Error| ClaudeCodeError::CliResponseParse {
-        reason: format!("its result is not understood: {error}"),
+    let parse_error = |error: serde_json::Error| ClaudeCodeError::CliResponseParse {
+        reason: format!("its result is invalid: {error}"),
     };
-    let result: ResultLine<'_> = raw.decode().map_err(unread)?;
+    let result: ResultLine<'_> = raw.decode().map_err(parse_error)?;
     if result.is_error || result.subtype != "success" {
-        return Err(failure(&result, raw, asked));
+        return Err(failure(&result, raw, expected));
     }
     let structured_output =
         result.structured_output.map(|output| RawJson::parse(output.get().to_owned())).transpose();
     let structured_output = structured_output.unwrap_or_default();
-    if asked.output && structured_output.is_none() {
+    if expected.output && structured_output.is_none() {
         return Err(ClaudeCodeError::StructuredOutput {
             reason: "it answered with text only".into(),
             text: result.result.unwrap_or_default(),
         });
     }
-    let metadata = Metadata { raw: raw.clone(), ..raw.decode().map_err(unread)? };
+    let metadata = Metadata { raw: raw.clone(), ..raw.decode().map_err(parse_error)? };
     // A command of the CLI, such as `/cost`, answers without the model, and only in the result.
     let mut parts = parts;
     if let Some(text) = result.result.filter(|text| !text.is_empty() && structured_output.is_none())
@@ -74,9 +74,9 @@ pub(crate) fn answer(
     Ok(ResponseWithMetadata { response, metadata })
 }
 
-fn failure(result: &ResultLine<'_>, raw: &RawJson, asked: Asked) -> ClaudeCodeError {
+fn failure(result: &ResultLine<'_>, raw: &RawJson, expected: Expected) -> ClaudeCodeError {
     let aborted = result.terminal_reason.as_deref().is_some_and(|reason| reason.starts_with("aborted"));
-    if asked.interrupted || aborted {
+    if expected.interrupted || aborted {
         return ClaudeCodeError::CliInterrupted { result: Some(raw.clone()) };
     }
     let kind = match (result.subtype.as_str(), result.api_error_status) {
@@ -85,10 +85,10 @@ fn failure(result: &ResultLine<'_>, raw: &RawJson, asked: Asked) -> ClaudeCodeEr
         ("error_max_structured_output_retries", _) => {
             return ClaudeCodeError::StructuredOutput {
                 reason: "it tried several times".into(),
-                text: said(result).unwrap_or_default(),
+                text: message_of(result).unwrap_or_default(),
             };
         }
-        _ if said(result).is_some_and(|text| text.starts_with("No conversation found")) => {
+        _ if message_of(result).is_some_and(|text| text.starts_with("No conversation found")) => {
             ExecutionKind::NoConversation
         }
         (_, Some(401 | 403)) => ExecutionKind::Authentication,
@@ -97,12 +97,12 @@ fn failure(result: &ResultLine<'_>, raw: &RawJson, asked: Asked) -> ClaudeCodeEr
         (_, Some(400..)) => ExecutionKind::InvalidRequest,
         _ => ExecutionKind::Other,
     };
-    let message = said(result).unwrap_or_else(|| format!("the CLI reports `{}`", result.subtype));
+    let message = message_of(result).unwrap_or_else(|| format!("the CLI reports `{}`", result.subtype));
     ClaudeCodeError::CliExecution { kind, message, result: Some(raw.clone()) }
 }
 
 /// The message in the result.
-fn said(result: &ResultLine<'_>) -> Option<String> {
+fn message_of(result: &ResultLine<'_>) -> Option<String> {
     let errors = (!result.errors.is_empty()).then(|| result.errors.join("; "));
     result.result.clone().filter(|text| !text.is_empty()).or(errors)
 }
@@ -116,8 +116,8 @@ mod tests {
     use super::*;
     use crate::Event;
 
-    fn read(result: &Value, asked: Asked) -> Result<ResponseWithMetadata, ClaudeCodeError> {
-        answer(&RawJson::from(result), Vec::new(), None, asked)
+    fn read(result: &Value, expected: Expected) -> Result<ResponseWithMetadata, ClaudeCodeError> {
+        answer(&RawJson::from(result), Vec::new(), None, expected)
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             "usage": { "input_tokens": 3, "output_tokens": 4, "cache_read_input_tokens": 5, "iterations": [] },
             "structured_output": { "n": 18_446_744_073_709_551_615_u64 },
         });
-        let whole = read(&result, Asked { output: true, interrupted: false }).unwrap();
+        let whole = read(&result, Expected { output: true, interrupted: false }).unwrap();
         assert_eq!(whole.metadata.session_id.as_deref(), Some("s"));
         assert_eq!(whole.metadata.num_turns, Some(2));
         assert_eq!(whole.metadata.total_cost_usd, Some(0.5));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_result_says_what_the_cli_said() {
+    fn an_error_result_has_the_clis_message() {
         let rows = [
             (json!({ "subtype": "error_max_turns", "errors": ["Reached 1"] }), "max_turns", "Reached 1"),
             (json!({ "subtype": "error_max_budget_usd", "errors": ["a", "b"] }), "max_budget", "a; b"),
@@ -163,16 +163,16 @@ mod tests {
                 "the CLI reports `error_during_execution`",
             ),
             (
-                json!({ "subtype": "error_of_tomorrow", "is_error": false }),
+                json!({ "subtype": "error_of_unknown_kind", "is_error": false }),
                 "other",
-                "the CLI reports `error_of_tomorrow`",
+                "the CLI reports `error_of_unknown_kind`",
             ),
         ];
         for (mut result, want_kind, want) in rows {
             if result.get("is_error").is_none() {
                 result["is_error"] = json!(true);
             }
-            let error = read(&result, Asked::default()).unwrap_err();
+            let error = read(&result, Expected::default()).unwrap_err();
             let ClaudeCodeError::CliExecution { kind, message, result: Some(_) } = &error else {
                 panic!("{error}")
             };
@@ -182,31 +182,31 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_result_is_no_failure_of_the_model() {
+    fn an_interrupted_result_is_an_interrupt_error() {
         let result = json!({ "subtype": "error_during_execution", "is_error": true, "terminal_reason": "aborted_tools" });
-        let error = read(&result, Asked::default()).unwrap_err();
+        let error = read(&result, Expected::default()).unwrap_err();
         assert!(matches!(error, ClaudeCodeError::CliInterrupted { result: Some(_) }), "{error}");
         let result = json!({ "subtype": "error_during_execution", "is_error": true });
-        let error = read(&result, Asked { interrupted: true, output: false }).unwrap_err();
+        let error = read(&result, Expected { interrupted: true, output: false }).unwrap_err();
         assert_eq!(error.type_name(), "CLIInterruptedError");
     }
 
     #[test]
-    fn a_missing_output_is_an_error_with_what_was_said_instead() {
+    fn a_missing_output_is_an_error_with_the_models_text() {
         let result = json!({ "subtype": "success", "is_error": false, "result": "I would rather not" });
-        let error = read(&result, Asked { output: true, interrupted: false }).unwrap_err();
+        let error = read(&result, Expected { output: true, interrupted: false }).unwrap_err();
         assert!(
             matches!(&error, ClaudeCodeError::StructuredOutput { text, .. } if text == "I would rather not")
         );
-        assert!(read(&result, Asked::default()).unwrap().response.output::<Value>().is_err());
+        assert!(read(&result, Expected::default()).unwrap().response.output::<Value>().is_err());
     }
 
     #[test]
-    fn odd_numbers_do_not_cost_the_answer() {
+    fn invalid_metadata_does_not_lose_the_answer() {
         let whole = read(
             &json!({ "subtype": "success", "is_error": null, "result": "hi", "errors": null, "num_turns": "2",
                 "usage": { "input_tokens": null, "output_tokens": 4 }, "duration_ms": "x", "api_error_status": "none" }),
-            Asked::default(),
+            Expected::default(),
         )
         .unwrap();
         assert_eq!(whole.response.text(), "hi");
@@ -215,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_what_comes_after_the_last_tool() {
+    fn the_text_is_all_text_after_the_last_tool_call() {
         let text = |text: &str| Part::Text { text: text.into() };
         let call = Part::ToolCall { id: "t".into(), name: "n".into(), input: RawJson::empty_object() };
-        let mut whole = read(&json!({ "subtype": "success" }), Asked::default()).unwrap();
+        let mut whole = read(&json!({ "subtype": "success" }), Expected::default()).unwrap();
         whole.response.parts = vec![text("let me see"), call, text("a"), text("b")];
         assert_eq!(whole.response.text(), "a\n\nb");
         whole.response.parts = vec![text("only")];
@@ -239,13 +239,13 @@ mod tests {
         assert_eq!(part(blocks).text().unwrap(), "42");
     }
     #[test]
-    fn an_answer_is_data_and_keeps_every_digit() {
+    fn an_answer_can_be_serialized_without_loss() {
         let text = concat!(
             r#"{"response":{"parts":[{"type":"text","text":"hi"},"#,
             r#"{"type":"thinking","text":"hm","signature":null},"#,
             r#"{"type":"tool_call","id":"t","name":"n","input":{"a": 1.10, "a":12345678901234567890123}},"#,
             r#"{"type":"tool_result","id":"t","name":"n","content":[],"is_error":true},"#,
-            r#"{"type":"of_tomorrow"},{"type":"text"},7],"#,
+            r#"{"type":"of_unknown_kind"},{"type":"text"},7],"#,
             r#""usage":{"input_tokens":1,"output_tokens":2,"cache_write_tokens":3,"cache_read_tokens":4},"#,
             r#""model":null,"structured_output":{"n":1.10}},"#,
             r#""metadata":{"total_cost_usd":0.5,"num_turns":2,"session_id":"s","duration_ms":1500.0,"#,

@@ -1,12 +1,10 @@
 //! Decisions about whether a tool may be used.
 
-use std::sync::Arc;
-
-use futures_core::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::RawJson;
 
+use crate::callbacks::CanUseTool;
 use crate::opaque::Opaque;
 use crate::permission_update::PermissionUpdate;
 use crate::restriction::Restrictions;
@@ -33,11 +31,11 @@ pub struct PermissionRequest {
 
 impl PermissionRequest {
     /// Reads the CLI's request. The optional details are for display, so unreadable ones are left out.
-    pub(crate) fn new(asked: &Asked) -> Result<Self, String> {
+    pub(crate) fn new(asked: &RawPermissionRequest) -> Result<Self, String> {
         // Arguments that cannot be read cannot be allowed.
         let unread = |error| format!("the arguments of `{}` cannot be read: {error}", asked.tool);
         let input = asked.input.decode().map_err(unread)?;
-        let about = asked.about.decode::<Value>().unwrap_or_default();
+        let about = asked.whole.decode::<Value>().unwrap_or_default();
         let text = |name: &str| about[name].as_str().map(str::to_owned);
         let suggestions = about["permission_suggestions"].as_array().into_iter().flatten();
         Ok(Self {
@@ -54,11 +52,11 @@ impl PermissionRequest {
 
 /// A permission request of the CLI.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RawPermissionRequest {
     pub(crate) tool: String,
     pub(crate) input: RawJson,
     /// The whole request.
-    pub(crate) about: RawJson,
+    pub(crate) whole: RawJson,
 }
 
 /// The decision about a tool call.
@@ -122,25 +120,16 @@ impl Permission {
     }
 }
 
-/// A user's function that decides.
-pub(crate) type Decider = Opaque<dyn Fn(PermissionRequest) -> BoxFuture<'static, Permission> + Send + Sync>;
-
-pub(crate) fn decider<F, D>(decide: F) -> Decider
-where
-    F: Fn(PermissionRequest) -> D + Send + Sync + 'static,
-    D: Future<Output = Permission> + Send + 'static,
-{
-    Opaque(Arc::new(move |request| Box::pin(decide(request))))
-}
-
 /// Calls the user's function and applies the restrictions.
 pub(crate) async fn decide(
-    decider: Option<Decider>,
+    can_use_tool: Option<CanUseTool>,
     restrictions: &Restrictions,
     server: Option<&str>,
-    asked: &Asked,
+    asked: &RawPermissionRequest,
 ) -> Permission {
-    let Some(Opaque(decide)) = decider else { return Permission::deny("nobody is there to allow it") };
+    let Some(Opaque(decide)) = can_use_tool else {
+        return Permission::deny("the request has no `can_use_tool` that could allow it");
+    };
     let request = match PermissionRequest::new(asked) {
         Ok(request) => request,
         Err(reason) => return Permission::deny(reason),
@@ -151,8 +140,8 @@ pub(crate) async fn decide(
     let permission = match AbortOnDropHandle::new(deciding).await {
         Ok(permission) => permission,
         Err(error) => {
-            tracing::error!(%error, tool, "the permission hook failed");
-            return Permission::deny("the permission hook failed, so the tool is not allowed");
+            tracing::error!(%error, tool, "`can_use_tool` failed");
+            return Permission::deny("`can_use_tool` failed, so the tool is denied");
         }
     };
     let objection = permission.changed_input().and_then(|input| restrictions.objection(&tool, server, input));
@@ -165,14 +154,14 @@ mod tests {
     use crate::PermissionMode;
 
     #[tokio::test]
-    async fn arguments_that_cannot_be_looked_at_are_not_allowed() {
+    async fn arguments_that_cannot_be_parsed_are_denied() {
         let input = |depth: usize| {
             let text = format!(r#"{{"command":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
             RawJson::parse(text).unwrap()
         };
-        let allow = decider(|_| async { Permission::Allow });
+        let allow = CanUseTool::function(|_| async { Permission::Allow });
         let ask = async |input: RawJson| {
-            let asked = Asked { tool: "Bash".into(), input, about: RawJson::empty_object() };
+            let asked = RawPermissionRequest { tool: "Bash".into(), input, whole: RawJson::empty_object() };
             decide(Some(allow.clone()), &Restrictions::default(), None, &asked).await
         };
         assert_eq!(ask(input(10)).await, Permission::Allow);
@@ -181,11 +170,15 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cli_says_besides_is_read_as_far_as_it_can_be() {
+    fn unreadable_details_of_a_permission_request_are_left_out() {
         let asked = |about: Value| {
-            let about = RawJson::from(about);
-            PermissionRequest::new(&Asked { tool: "Bash".into(), input: RawJson::empty_object(), about })
-                .unwrap()
+            let whole = RawJson::from(about);
+            PermissionRequest::new(&RawPermissionRequest {
+                tool: "Bash".into(),
+                input: RawJson::empty_object(),
+                whole,
+            })
+            .unwrap()
         };
         let mode = json!({ "type": "setMode", "mode": "plan", "destination": "session" });
         let read = asked(json!({
@@ -200,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_what_the_cli_reads() {
+    fn decisions_are_serialized_for_the_cli() {
         let input = RawJson::from(&json!({ "a": 1 }));
         let rows = [
             (Permission::Allow, json!({ "behavior": "allow", "updatedInput": { "a": 1 } })),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::settings::PermissionMode;
 
@@ -112,7 +112,7 @@ impl PermissionUpdate {
             | Self::SetMode { destination, .. }
             | Self::AddDirectories { destination, .. }
             | Self::RemoveDirectories { destination, .. } => *destination = place,
-            Self::Other(update) => update["destination"] = Value::from(place.as_str()),
+            Self::Other(update) => update["destination"] = json!(place),
         }
         self
     }
@@ -175,26 +175,12 @@ pub enum PermissionDestination {
     CliArg,
 }
 
-impl PermissionDestination {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::UserSettings => "userSettings",
-            Self::ProjectSettings => "projectSettings",
-            Self::LocalSettings => "localSettings",
-            Self::CliArg => "cliArg",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn updates_are_what_the_cli_reads_and_writes() {
+    fn updates_have_the_clis_format() {
         let rule = PermissionRule::new("Bash").content("ls:*");
         let rows = [
             (
@@ -227,7 +213,7 @@ mod tests {
         let places = ["session", "userSettings", "projectSettings", "localSettings", "cliArg"];
         for place in places {
             let read: PermissionDestination = serde_json::from_value(json!(place)).unwrap();
-            assert_eq!(read.as_str(), place);
+            assert_eq!(json!(read), place);
         }
     }
 }

@@ -20,7 +20,7 @@ use toolbridge_ipc::guard;
 use uuid::Uuid;
 
 use crate::ClaudeCodeError;
-use crate::error::starting;
+use crate::error::start_error;
 use crate::room::Room;
 use crate::sweep::{MARKER, Mark};
 
@@ -94,7 +94,7 @@ impl Process {
         }
         let executable = PathBuf::from(command.get_program());
         let cwd = command.get_current_dir().map(Path::to_path_buf);
-        let failed = |error: io::Error| starting(&executable, cwd.as_deref(), &error);
+        let failed = |error: io::Error| start_error(&executable, cwd.as_deref(), &error);
         let pipes = Pipes::to(&mut command).map_err(failed)?;
         // Held while the CLI lives: it takes 2 s to exit if its stdout has no reader.
         let stdout = pipes.stdout.as_fd().try_clone_to_owned().map_err(failed)?;
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_by_itself_is_seen() {
+    async fn the_exit_status_is_reported() {
         let (mut process, _pipes) = shell("exit 3");
         assert_eq!(process.exited().await.unwrap().code(), Some(3));
         assert_eq!(process.end_orderly().await.unwrap().code(), Some(3));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_orphan_in_the_group_does_not_stay() {
+    async fn an_orphan_in_the_group_is_ended() {
         let (mut process, mut pipes) = shell("(trap '' TERM; echo; sleep 600 & wait) & read line; exit 0");
         first_byte(&mut pipes).await;
         let leader = process.group.led.leader();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_killed_leader_started_elsewhere_does_not_stay() {
+    async fn processes_outside_the_group_are_ended_with_a_killed_leader() {
         let (mut process, mut pipes) = shell("setsid sh -c 'echo; exec sleep 600' & wait");
         first_byte(&mut pipes).await;
         process.group.led.signal(Signal::KILL);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hasty_end_is_bounded() {
+    async fn ending_at_once_takes_bounded_time() {
         let (mut process, mut pipes) = shell("trap '' TERM; echo; while :; do sleep 600 & wait; done");
         first_byte(&mut pipes).await;
         let started = Instant::now();

@@ -114,8 +114,8 @@ pub(crate) fn transcript(messages: &[Message]) -> String {
     let mut text = String::from("The conversation so far, one JSON object a line:\n<conversation>\n");
     for message in messages {
         let lines = match message {
-            Message::User(inputs) => inputs.iter().map(said).collect::<Vec<_>>(),
-            Message::Assistant(parts) => parts.iter().filter_map(done).collect(),
+            Message::User(inputs) => inputs.iter().map(input_json).collect::<Vec<_>>(),
+            Message::Assistant(parts) => parts.iter().filter_map(part_json).collect(),
         };
         text.extend(lines.iter().map(|line| format!("{line}\n")));
     }
@@ -123,7 +123,7 @@ pub(crate) fn transcript(messages: &[Message]) -> String {
     text
 }
 
-fn said(input: &Input) -> Value {
+fn input_json(input: &Input) -> Value {
     json!({ "user": match input {
         Input::Text { text } => text.clone(),
         Input::Image { source } => format!("(a picture, {})", source.media_type),
@@ -132,7 +132,7 @@ fn said(input: &Input) -> Value {
 }
 
 /// A part as JSON; `None` for thinking and unknown blocks.
-pub(crate) fn done(part: &Part) -> Option<Value> {
+pub(crate) fn part_json(part: &Part) -> Option<Value> {
     let raw = |json: &RawJson| json.decode::<Value>().unwrap_or_default();
     match part {
         Part::Text { text } => Some(json!({ "assistant": text })),

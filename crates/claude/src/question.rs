@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use futures_core::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{Answer, Asked, RawJson};
 
+use crate::callbacks::OnAsk;
 use crate::opaque::Opaque;
 
 /// A question of a tool, or of an MCP server in the run, to the user.
@@ -33,17 +33,6 @@ impl AskRequest {
             _ => content,
         }
     }
-}
-
-/// A user's function that answers questions.
-pub(crate) type OnAsk = Opaque<dyn Fn(AskRequest) -> BoxFuture<'static, Answer<Value>> + Send + Sync>;
-
-pub(crate) fn on_ask<F, A>(ask: F) -> OnAsk
-where
-    F: Fn(AskRequest) -> A + Send + Sync + 'static,
-    A: Future<Output = Answer<Value>> + Send + 'static,
-{
-    Opaque(Arc::new(move |request| Box::pin(ask(request))))
 }
 
 /// Calls the user's function and returns the response for the CLI.
@@ -99,20 +88,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_plain_value_answers_a_question_for_one() {
+    async fn a_plain_value_is_wrapped_for_a_form_with_one_field() {
         let of = |fields: Value| AskRequest {
             server_name: "tools".into(),
             message: "?".into(),
             schema: json!({ "type": "object", "properties": fields }),
             url: None,
         };
-        let red = on_ask(|_| async { Answer::Accepted(json!("red")) });
+        let red = OnAsk::function(|_| async { Answer::Accepted(json!("red")) });
         let one = ask(Some(red), of(json!({ "answer": { "type": "string" } }))).await;
         assert_eq!(one, json!({ "action": "accept", "content": { "answer": "red" } }));
-        let whole = on_ask(|_| async { Answer::Accepted(json!({ "a": 1, "b": 2 })) });
+        let whole = OnAsk::function(|_| async { Answer::Accepted(json!({ "a": 1, "b": 2 })) });
         let two = ask(Some(whole), of(json!({ "a": {}, "b": {} }))).await;
         assert_eq!(two, json!({ "action": "accept", "content": { "a": 1, "b": 2 } }));
-        let bad = on_ask(|_| async { panic!("no") });
+        let bad = OnAsk::function(|_| async { panic!("no") });
         assert_eq!(ask(Some(bad), of(json!({}))).await, json!({ "action": "cancel" }));
         assert_eq!(ask(None, of(json!({}))).await, json!({ "action": "cancel" }));
     }

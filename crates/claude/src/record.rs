@@ -1,4 +1,4 @@
-//! Data structures with setters that are serialized for the CLI.
+//! Data structures that are serialized for the CLI.
 
 /// A struct with only optional members and a setter for each; every row has the setter's kind, the name and
 /// the type. In JSON the members have the CLI's camel-case names, and unset members are left out.
@@ -46,4 +46,15 @@ macro_rules! record {
     };
 }
 
-pub(crate) use record;
+/// Implements `Display` for types whose serialized form is a string.
+macro_rules! display_as_serialized {
+    ($($name:ty)*) => {
+        $(impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                serde::Serialize::serialize(self, f)
+            }
+        })*
+    };
+}
+
+pub(crate) use {display_as_serialized, record};

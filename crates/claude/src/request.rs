@@ -6,16 +6,12 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolbridge_core::{Answer, CancellationToken, RawJson, States, ToolSource, schema_of};
+use toolbridge_core::{CancellationToken, States, ToolSource, schema_of};
 
-use crate::history::{Offered, session};
-use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
+use crate::callbacks::Callbacks;
 use crate::opaque::Opaque;
-use crate::permission::{Decider, Permission, PermissionRequest, decider};
 use crate::prompt::{Input, Message, expanded, transcript};
-use crate::question::{AskRequest, OnAsk, on_ask};
 use crate::settings::Settings;
-use crate::stderr::OnStderr;
 use crate::version::Version;
 use crate::{ClaudeCodeError, Transport};
 
@@ -37,13 +33,14 @@ use crate::{ClaudeCodeError, Transport};
 /// ```
 ///
 /// It can be serialized as JSON, except for what lives in this process: [`tools`](Self::tools),
-/// [`state`](Self::state), [`can_use_tool`](Self::can_use_tool), [`on_message`](Self::on_message),
-/// [`on_stderr`](Self::on_stderr), [`hook`](Self::hook) and [`until`](Self::until) are left out.
+/// [`state`](Self::state), [`can_use_tool`](Self::can_use_tool), [`on_ask`](Self::on_ask),
+/// [`on_message`](Self::on_message), [`on_stderr`](Self::on_stderr), [`hook`](Self::hook) and
+/// [`until`](Self::until) are left out.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[must_use]
 pub struct Request {
-    history: Vec<Message>,
+    pub(crate) history: Vec<Message>,
     prompt: Vec<Input>,
     #[serde(skip)]
     pub(crate) tools: Option<Opaque<dyn ToolSource>>,
@@ -53,25 +50,18 @@ pub struct Request {
     #[serde(skip)]
     pub(crate) state: States,
     #[serde(skip)]
-    pub(crate) decider: Option<Decider>,
-    #[serde(skip)]
-    pub(crate) on_ask: Option<OnAsk>,
-    #[serde(skip)]
-    pub(crate) on_message: Option<OnMessage>,
-    #[serde(skip)]
-    pub(crate) on_stderr: Option<OnStderr>,
-    #[serde(skip)]
-    pub(crate) hooks: Vec<Hook>,
+    pub(crate) callbacks: Callbacks,
     #[serde(skip)]
     pub(crate) until: Option<CancellationToken>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) settings: Settings,
 }
 
-/// A user's function that is called with every message of the CLI.
-pub(crate) type OnMessage = Opaque<dyn Fn(&RawJson) + Send + Sync>;
-
 impl Request {
+    pub(crate) fn own_callbacks(&mut self) -> &mut Callbacks {
+        &mut self.callbacks
+    }
+
     /// A request with a text prompt.
     pub fn new(prompt: impl Into<String>) -> Self {
         Self::with_inputs([Input::text(prompt)])
@@ -152,53 +142,6 @@ impl Request {
         self
     }
 
-    /// Sets the function that decides in this request about tools that no rule allows or denies; see
-    /// [`ClaudeCodeModelBuilder::can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool).
-    pub fn can_use_tool<F, D>(mut self, decide: F) -> Self
-    where
-        F: Fn(PermissionRequest) -> D + Send + Sync + 'static,
-        D: Future<Output = Permission> + Send + 'static,
-    {
-        self.decider = Some(decider(decide));
-        self
-    }
-
-    /// Sets the function that answers questions of tools and MCP servers in this request; see
-    /// [`ClaudeCodeModelBuilder::on_ask`](crate::ClaudeCodeModelBuilder::on_ask).
-    pub fn on_ask<F, A>(mut self, ask: F) -> Self
-    where
-        F: Fn(AskRequest) -> A + Send + Sync + 'static,
-        A: Future<Output = Answer<Value>> + Send + 'static,
-    {
-        self.on_ask = Some(on_ask(ask));
-        self
-    }
-
-    /// Adds a hook for this request, in addition to those of the model; see
-    /// [`ClaudeCodeModelBuilder::hook`](crate::ClaudeCodeModelBuilder::hook).
-    pub fn hook<F, O>(mut self, event: HookEvent, matcher: impl Into<String>, call: F) -> Self
-    where
-        F: Fn(HookCall) -> O + Send + Sync + 'static,
-        O: Future<Output = HookOutput> + Send + 'static,
-    {
-        self.hooks.push(Hook::new(event, matcher.into(), call));
-        self
-    }
-
-    /// Sets a function that is called with every message of the CLI in this request, unchanged. It must not
-    /// block.
-    pub fn on_message(mut self, call: impl Fn(&RawJson) + Send + Sync + 'static) -> Self {
-        self.on_message = Some(Opaque(Arc::new(call)));
-        self
-    }
-
-    /// Sets a function that is called with every line the CLI writes to its stderr in this request. It must
-    /// not block.
-    pub fn on_stderr(mut self, call: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.on_stderr = Some(Opaque(Arc::new(call)));
-        self
-    }
-
     /// Ends the request when the token is cancelled. The answer is the output up to then: it may contain
     /// calls without results, and its usage and cost are unknown. Not supported in a conversation.
     pub fn until(mut self, end: CancellationToken) -> Self {
@@ -271,20 +214,11 @@ impl Request {
         })
     }
 
-    pub(crate) fn into_history(self) -> Vec<Message> {
-        self.history
-    }
-
-    /// The history as a file that the CLI resumes; `None` if it is empty.
-    pub(crate) fn session(&self, tools: &Offered<'_>) -> Option<String> {
-        session(&self.history, tools)
-    }
-
-    /// The line for the CLI. `expand` lets it expand the text; `tells_history` puts the history before the
+    /// The line for the CLI. `expand` lets it expand the text; `with_history` puts the history before the
     /// prompt.
-    pub(crate) fn to_line(&self, expand: bool, tells_history: bool) -> String {
-        let tells_history = tells_history && !self.history.is_empty();
-        let history = tells_history.then(|| Input::text(transcript(&self.history)));
+    pub(crate) fn to_line(&self, expand: bool, with_history: bool) -> String {
+        let with_history = with_history && !self.history.is_empty();
+        let history = with_history.then(|| Input::text(transcript(&self.history)));
         let inputs: Vec<_> = history.iter().chain(&self.prompt).collect();
         let content = match &inputs[..] {
             [Input::Text { text }] => json!(text),
@@ -314,7 +248,7 @@ impl From<String> for Request {
 
 #[cfg(test)]
 mod tests {
-    use toolbridge_core::Hint as _;
+    use toolbridge_core::{Hint as _, RawJson};
 
     use super::*;
     use crate::part::Part;
@@ -327,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_marked_as_text_unless_it_is_to_be_expanded() {
+    fn a_prompt_is_marked_as_text_unless_expansion_is_enabled() {
         let request = Request::new("see @/etc/passwd");
         let line = |expand| serde_json::from_str::<Value>(&request.to_line(expand, true)).unwrap();
         assert_eq!(line(false)["client_composed"], true);
@@ -373,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn history_comes_first_and_cannot_be_forged() {
+    fn history_precedes_the_prompt_and_cannot_be_forged() {
         let parts = vec![
             Part::Thinking { text: "hm".into(), signature: None },
             Part::ToolCall { id: "t".into(), name: "add".into(), input: RawJson::from(&json!({ "a": 1 })) },
@@ -404,17 +338,17 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_data_but_for_what_lives_in_this_process() {
+    fn a_request_can_be_serialized_without_its_functions() {
         let call = json!({ "type": "tool_call", "id": "t", "name": "n", "input": { "a": 1.10 } });
         let text = json!({ "type": "text", "text": "hi" });
-        let said = json!({
-            "history": [{ "user": [text] }, { "assistant": [call, { "type": "of_tomorrow" }] }],
+        let data = json!({
+            "history": [{ "user": [text] }, { "assistant": [call, { "type": "unknown_kind" }] }],
             "prompt": [Input::image(b"abc", "image/png"), text],
             "server_name": null, "transport": "sdk", "only": ["n"], "output_schema": { "type": "object" },
             "settings": Settings::default().model("opus"),
         });
-        let request: Request = serde_json::from_value(said.clone()).unwrap();
-        assert_eq!(serde_json::to_value(request.state(1).on_message(|_| {})).unwrap(), said);
+        let request: Request = serde_json::from_value(data.clone()).unwrap();
+        assert_eq!(serde_json::to_value(request.state(1).on_message(|_| {})).unwrap(), data);
         let short: Request = serde_json::from_value(json!({ "prompt": [text] })).unwrap();
         assert_eq!(short.to_line(false, true), Request::new("hi").to_line(false, true));
         assert!(serde_json::from_value::<Request>(json!({ "promt": [] })).is_err());

@@ -42,7 +42,7 @@ pub(crate) fn is_among(restricted: &str, tools: &[String], server: Option<&str>)
 pub(crate) fn no_such_tool(restricted: &str) -> ClaudeCodeError {
     ClaudeCodeError::invalid(format!(
         "parameters of `{restricted}` are restricted, but the request has no such tool; \
-         offer it (`builtin_tools` for the CLI's own), or mend its name"
+         offer it (`builtin_tools` for the CLI's own), or correct its name"
     ))
 }
 
@@ -86,7 +86,7 @@ impl Restrictions {
     }
 
     /// Whether a tool has restrictions.
-    pub(crate) fn cover(&self, tool: &str, server: Option<&str>) -> bool {
+    pub(crate) fn restrict(&self, tool: &str, server: Option<&str>) -> bool {
         self.of(tool, server).next().is_some()
     }
 
@@ -95,7 +95,7 @@ impl Restrictions {
         // Other built-in tools run commands too, for example `Monitor`: the shell's restrictions apply to
         // them.
         let is_shell =
-            !tool.starts_with("mcp__") && input.get("command").is_some() && !self.cover(tool, server);
+            !tool.starts_with("mcp__") && input.get("command").is_some() && !self.restrict(tool, server);
         let shell = self.0.get(SHELL).filter(|_| is_shell);
         let parameters = self.of(tool, server).chain(shell).flatten();
         let (path, reason) = parameters.into_iter().find_map(|(name, schemas)| {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn restricted_parameters_must_fit_and_must_be_there() {
+    fn restricted_parameters_must_be_present_and_match() {
         let rules = rules(&[
             ("Bash", "command", json!({ "pattern": "^git " })),
             ("Bash", "command", json!({ "maxLength": 9 })),
@@ -160,28 +160,28 @@ mod tests {
         assert_eq!(objection("Bash", json!({ "command": "git log", "x": 1 })), None);
         assert_eq!(objection("Read", json!({ "path": "b" })), None);
         assert_eq!(objection("Write", json!({})), None);
-        let said = objection("Bash", json!({ "command": "rm secret" })).unwrap();
-        assert!(said.starts_with("the arguments of `Bash` are restricted: at `/command`: "), "{said}");
-        assert!(!said.contains("secret"), "{said}");
+        let reason = objection("Bash", json!({ "command": "rm secret" })).unwrap();
+        assert!(reason.starts_with("the arguments of `Bash` are restricted: at `/command`: "), "{reason}");
+        assert!(!reason.contains("secret"), "{reason}");
         assert!(objection("Bash", json!({ "command": "git log --all" })).is_some());
-        let said = objection("Read", json!({})).unwrap();
-        assert!(said.contains("\"path\" is a required property"), "{said}");
+        let reason = objection("Read", json!({})).unwrap();
+        assert!(reason.contains("\"path\" is a required property"), "{reason}");
     }
 
     #[test]
-    fn a_restriction_is_a_schema_of_its_own() {
+    fn a_restriction_may_be_any_schema() {
         let tree = json!({ "$ref": "#/$defs/t", "$defs": { "t": { "type": "array", "items": { "$ref": "#/$defs/t" } } } });
         let rules = rules(&[("sort", "a/b", tree), ("sort", "c", json!(true))]).unwrap();
         let objection = |input: Value| rules.objection("sort", None, &input);
         assert_eq!(objection(json!({ "a/b": [[], [[]]], "c": 1 })), None);
-        let said = objection(json!({ "a/b": [[], [5]], "c": 1 })).unwrap();
-        assert!(said.ends_with("at `/a~1b/1/0`: the value is not of type \"array\""), "{said}");
+        let reason = objection(json!({ "a/b": [[], [5]], "c": 1 })).unwrap();
+        assert!(reason.ends_with("at `/a~1b/1/0`: the value is not of type \"array\""), "{reason}");
         assert!(objection(json!({ "a/b": [] })).unwrap().ends_with("at `/`: \"c\" is a required property"));
         assert!(objection(json!([])).is_some() && objection(Value::Null).is_some());
     }
 
     #[test]
-    fn own_tools_and_the_clis_two_names_are_known() {
+    fn restrictions_know_own_tools_and_the_clis_aliases() {
         let rules =
             rules(&[("add", "a", json!({ "maximum": 1 })), ("Task", "prompt", json!(false))]).unwrap();
         let input = json!({ "a": 2, "prompt": "x" });
@@ -189,12 +189,12 @@ mod tests {
         assert!(rules.objection("mcp__other__add", Some("tools"), &input).is_none());
         assert!(rules.objection("mcp__tools__add", None, &input).is_none());
         for name in ALIASES {
-            assert!(rules.cover(name, None) && rules.objection(name, None, &input).is_some(), "{name}");
+            assert!(rules.restrict(name, None) && rules.objection(name, None, &input).is_some(), "{name}");
         }
     }
 
     #[test]
-    fn what_holds_for_the_shell_holds_for_others_that_run_commands() {
+    fn restrictions_of_the_shell_apply_to_other_tools_with_commands() {
         let only_git = rules(&[("Bash", "command", json!({ "pattern": "^git " }))]).unwrap();
         let objection =
             |tool: &str, command: &str| only_git.objection(tool, None, &json!({ "command": command }));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restricted_tool_is_known_by_all_its_names() {
+    fn a_restricted_tool_is_found_by_all_its_names() {
         let tools = ["Task", "Read", "mcp__tools__add"].map(String::from);
         for name in ["Agent", "Read", "add", "mcp__tools__add"] {
             assert!(is_among(name, &tools, Some("tools")), "{name}");

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_not_touched() {
+    fn results_within_the_limit_are_unchanged() {
         let long = "\u{1f600}".repeat(150);
         for result in [
             json!({ "content": [{ "type": "text", "text": "x".repeat(300) }] }),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_result_is_cut_between_characters_and_says_so() {
+    fn a_longer_result_is_cut_between_characters_with_a_note() {
         let image = json!({ "type": "image", "data": "AAAA", "mimeType": "image/png" });
         let text = "\u{1f600}".repeat(200);
         let result =

@@ -51,7 +51,7 @@ impl Room {
                 }
             }
         }
-        Err(failed(io::Error::other("it is removed again and again")))
+        Err(failed(io::Error::other("other processes keep removing it")))
     }
 
     /// Creates a room, or returns `None` if a concurrent clean-up removed it.
@@ -141,7 +141,7 @@ fn make_private(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "it is there and is not a directory of this user alone (user {owner}, mode {mode:o}); \
+        "it exists and is not a private directory of this user (user {owner}, mode {mode:o}); \
          remove it, or use another temporary directory"
     )))
 }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_is_this_users_alone_and_goes_with_all_that_is_in_it() {
+    fn a_room_is_private_and_removed_with_its_content() {
         let base = tempfile::tempdir().unwrap();
         let room = Room::new(base.path()).unwrap();
         let file = room.file("mcp.json", "{}").unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_of_a_dead_process_is_removed_and_that_of_a_live_one_is_not() {
+    fn only_rooms_of_dead_processes_are_removed() {
         let base = tempfile::tempdir().unwrap();
         let live = Room::new(base.path()).unwrap();
         let stale = live.home().join("run-0123");
@@ -215,14 +215,14 @@ mod tests {
         fs::create_dir(&home).unwrap();
         fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
         let error = Room::new(base.path()).unwrap_err().to_string();
-        assert!(error.contains("is not a directory of this user alone"), "{error}");
+        assert!(error.contains("is not a private directory of this user"), "{error}");
         fs::remove_dir(&home).unwrap();
         symlink(base.path(), &home).unwrap();
         assert!(Room::new(base.path()).is_err());
     }
 
     #[test]
-    fn rooms_that_come_and_go_at_once_do_not_take_each_other_away() {
+    fn concurrent_rooms_do_not_remove_each_other() {
         let base = tempfile::tempdir().unwrap();
         thread::scope(|scope| {
             for _ in 0..8 {

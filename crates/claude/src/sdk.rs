@@ -70,7 +70,7 @@ impl SdkServer {
     }
 
     /// Cancels the MCP request that the CLI has cancelled.
-    pub(crate) fn withdraw(&self, request_id: &str) {
+    pub(crate) fn cancel(&self, request_id: &str) {
         for (id, _) in self.shared.waiting().extract_if(|_, request| request == request_id) {
             let cancel = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#

@@ -80,7 +80,7 @@ fn as_seconds<S: Serializer>(time: &SystemTime, to: S) -> Result<S::Ok, S::Error
     to.serialize_f64(transcript::seconds(*time))
 }
 
-#[expect(clippy::ref_option, reason = "serde gives it so")]
+#[expect(clippy::ref_option, reason = "serde's signature")]
 fn maybe_as_seconds<S: Serializer>(time: &Option<SystemTime>, to: S) -> Result<S::Ok, S::Error> {
     time.map(transcript::seconds).serialize(to)
 }
@@ -97,8 +97,8 @@ pub struct SessionMessage {
 }
 
 impl From<SessionMessage> for Message {
-    fn from(said: SessionMessage) -> Self {
-        said.message
+    fn from(message: SessionMessage) -> Self {
+        message.message
     }
 }
 
@@ -120,7 +120,8 @@ impl ClaudeCodeModel {
             (Some(config), _) => PathBuf::from(config),
             (None, Some(home)) => PathBuf::from(home).join(".claude"),
             (None, None) => {
-                let reason = "neither `HOME` nor `CLAUDE_CONFIG_DIR` says where the CLI keeps conversations";
+                let reason =
+                    "neither `HOME` nor `CLAUDE_CONFIG_DIR` is set, so the CLI's directory is unknown";
                 return Err(ClaudeCodeError::invalid(reason));
             }
         };
@@ -161,7 +162,7 @@ impl Sessions {
     pub fn list(&self) -> Result<Vec<SessionInfo>, ClaudeCodeError> {
         let mut found = Vec::new();
         for project in self.projects()? {
-            for name in names(&project.dir).map_err(|error| unread(&project.path, &error))? {
+            for name in names(&project.dir).map_err(|error| read_error(&project.path, &error))? {
                 let Some(id) = name.to_str().and_then(|name| name.strip_suffix(".jsonl")) else { continue };
                 if Uuid::try_parse(id).is_err() {
                     continue;
@@ -186,7 +187,7 @@ impl Sessions {
     pub fn get(&self, session_id: &str) -> Result<SessionInfo, ClaudeCodeError> {
         let found = self.find(session_id, OFlags::RDONLY)?;
         let read = info(session_id, &found.file, found.bytes).map_err(|error| failed(session_id, error))?;
-        read.ok_or_else(|| failed(session_id, "nothing has been said in it"))
+        read.ok_or_else(|| failed(session_id, "it has no messages"))
     }
 
     /// Returns the messages of a conversation, also for [`Request::history`](crate::Request::history). If
@@ -234,7 +235,7 @@ impl Sessions {
         removed.map_err(|error| failed(session_id, format!("cannot remove it: {error}")))?;
         match fs::remove_dir_all(found.project.path.join(session_id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(failed(session_id, format!("cannot remove what its agents did: {error}")))
+                Err(failed(session_id, format!("cannot remove the output of its subagents: {error}")))
             }
             _ => Ok(()),
         }
@@ -259,7 +260,7 @@ impl Sessions {
             failed(session_id, format!("there is no message `{}` in it", up_to.unwrap_or_default()))
         })?;
         if !Summary::of(&[&copy]).has_messages {
-            return Err(failed(session_id, "nothing has been said in it"));
+            return Err(failed(session_id, "it has no messages"));
         }
         // Written under a temporary name until it is complete.
         let (half, whole) = (format!(".{copy_id}.tmp"), file_name(&copy_id));
@@ -277,7 +278,7 @@ impl Sessions {
 
     fn projects(&self) -> Result<Vec<Project>, ClaudeCodeError> {
         let path = self.config.join("projects");
-        let failed = |error: io::Error| unread(&path, &error);
+        let failed = |error: io::Error| read_error(&path, &error);
         let dir = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let all = match rustix::fs::open(&path, dir, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
@@ -311,7 +312,10 @@ impl Sessions {
             }
         }
         let place = self.directory.as_ref().map(|dir| format!(" for the directory `{}`", dir.display()));
-        Err(failed(session_id, format!("the CLI keeps no such conversation{}", place.unwrap_or_default())))
+        Err(failed(
+            session_id,
+            format!("the CLI has not stored this conversation{}", place.unwrap_or_default()),
+        ))
     }
 
     fn read(&self, session_id: &str) -> Result<(Project, String), ClaudeCodeError> {
@@ -424,7 +428,7 @@ fn info(session_id: &str, file: &File, bytes: u64) -> io::Result<Option<SessionI
         String::new()
     };
     let read = Summary::of(&[&head, &tail]);
-    let said = SessionInfo {
+    let info = SessionInfo {
         session_id: session_id.into(),
         title: read.title,
         tag: read.tag,
@@ -435,7 +439,7 @@ fn info(session_id: &str, file: &File, bytes: u64) -> io::Result<Option<SessionI
         bytes,
     };
     // The first message may be longer than the piece.
-    Ok((read.has_messages || bytes > PIECE_BYTES).then_some(said))
+    Ok((read.has_messages || bytes > PIECE_BYTES).then_some(info))
 }
 
 /// Checks a title or a tag, which must be one line and not empty.
@@ -451,6 +455,6 @@ fn failed(session_id: &str, reason: impl Display) -> ClaudeCodeError {
     ClaudeCodeError::KeptConversation { session_id: session_id.into(), reason: reason.to_string() }
 }
 
-fn unread(path: &Path, error: &io::Error) -> ClaudeCodeError {
+fn read_error(path: &Path, error: &io::Error) -> ClaudeCodeError {
     ClaudeCodeError::invalid(format!("cannot read the conversations in `{}`: {error}", path.display()))
 }

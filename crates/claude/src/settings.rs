@@ -1,24 +1,24 @@
 //! Settings of the CLI.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
+use crate::record::display_as_serialized;
 use crate::restriction::canonical;
 use crate::sandbox::Sandbox;
 use crate::subagent::Subagent;
 use crate::{ClaudeCodeError, ClaudeCodeModelBuilder};
 
 /// The variable that makes the CLI run without hooks.
-pub(crate) const HOOKLESS: &str = "CLAUDE_CODE_SIMPLE";
+pub(crate) const NO_HOOKS_VARIABLE: &str = "CLAUDE_CODE_SIMPLE";
 
 /// The built-in tools for subagents, which has two names, and for skills.
-const STARTS_AGENTS: &str = "Task";
-const USES_SKILLS: &str = "Skill";
+const AGENT_TOOL: &str = "Task";
+const SKILL_TOOL: &str = "Skill";
 
 /// The default time limit of a request.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -341,12 +341,6 @@ pub enum PermissionMode {
     Other(String),
 }
 
-impl fmt::Display for PermissionMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
-
 /// How much effort a model spends on its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -365,12 +359,6 @@ pub enum Effort {
     /// Another level of the CLI.
     #[serde(untagged)]
     Other(String),
-}
-
-impl fmt::Display for Effort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 /// Whether a model thinks before it answers.
@@ -407,11 +395,7 @@ pub enum ThinkingDisplay {
     Omitted,
 }
 
-impl fmt::Display for ThinkingDisplay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
+display_as_serialized!(PermissionMode Effort ThinkingDisplay);
 
 /// Which skills a model may use. In JSON it is `"all"` or a list of names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -461,7 +445,7 @@ impl Skills {
                 || name.contains(|c: char| matches!(c, '(' | ')' | ',' | '\\' | '\u{feff}') || c.is_control())
         };
         let name = names.iter().find(is_wrong)?;
-        Some(format!("`{name}` is not the name of a skill; it is that of its directory, or `plugin:skill`"))
+        Some(format!("`{name}` is not a valid skill name; use the name of its directory, or `plugin:skill`"))
     }
 }
 
@@ -499,15 +483,16 @@ impl Settings {
         );
         let fork_id = self.fork_session_id.as_ref().and_then(|id| match uuid::Uuid::try_parse(id) {
             Ok(_) if is_forked => None,
-            Ok(_) => Some("`fork_session_id` names a copy; the conversation must be forked".into()),
+            Ok(_) => Some("`fork_session_id` needs a conversation that is forked".into()),
             Err(_) => Some(format!("the session id `{id}` is not a UUID")),
         });
         // Only characters that are valid in the API's headers.
         let is_unsendable = |name: &&String| name.chars().any(|c| c.is_control() || c > '\u{ff}');
         let client_app = self.client_app.as_ref().filter(is_unsendable);
         let beta = self.betas.iter().flatten().find(|name| name.is_empty() || name.contains([',', ' ']));
-        let is_thoughtless = matches!(self.thinking, Some(Thinking::Enabled { budget_tokens: 0, .. }));
-        let is_other = self.cli_settings.as_ref().is_some_and(|settings| !settings.is_object());
+        let has_no_thinking_tokens =
+            matches!(self.thinking, Some(Thinking::Enabled { budget_tokens: 0, .. }));
+        let is_no_object = self.cli_settings.as_ref().is_some_and(|settings| !settings.is_object());
         let wrong = [
             (self.max_turns == Some(0)).then(|| "`max_turns` is 0; it must be at least 1".into()),
             budget.map(|budget| format!("`max_budget_usd` is {budget}; it must be a number above 0")),
@@ -515,23 +500,23 @@ impl Settings {
             session,
             agent,
             fork_id,
-            (self.resume_session_at.is_some() && !is_resumed).then(|| {
-                "`resume_session_at` is a message of a conversation that is resumed; name that, too".into()
-            }),
+            (self.resume_session_at.is_some() && !is_resumed)
+                .then(|| "`resume_session_at` needs a conversation that is resumed".into()),
             (self.resume_drops_turn.is_some() && self.resume_session_at.is_none())
-                .then(|| "`resume_drops_turn` needs `resume_session_at`, which says where to go on".into()),
-            (self.enable_file_checkpointing == Some(true) && !self.keeps_session()).then(|| {
-                "`enable_file_checkpointing` needs a conversation that is kept; the CLI has copies for no other".into()
-            }),
+                .then(|| "`resume_drops_turn` needs `resume_session_at`".into()),
+            (self.enable_file_checkpointing == Some(true) && !self.keeps_session())
+                .then(|| "`enable_file_checkpointing` needs a conversation that is stored".into()),
             self.skills.as_ref().and_then(Skills::fault),
-            is_thoughtless.then(|| "`thinking` has 0 tokens; disable it, or give it at least 1".into()),
+            has_no_thinking_tokens
+                .then(|| "`thinking` has 0 tokens; disable it, or give it at least 1".into()),
             client_app.map(|name| format!("`client_app` is `{name}`, which cannot be in an HTTP header")),
-            beta.map(|name| format!("`{name}` is not the name of a beta")),
-            is_other.then(|| "`cli_settings` is not a JSON object".into()),
+            beta.map(|name| format!("`{name}` is not a valid beta name")),
+            is_no_object.then(|| "`cli_settings` is not a JSON object".into()),
             source.map(|source| {
                 format!("`{source}` is not a source of settings; there are `user`, `project` and `local`")
             }),
-            variable.map(|(name, _)| format!("`{name}` cannot be an environment variable with that value")),
+            variable
+                .map(|(name, _)| format!("the environment variable `{name}` has an invalid name or value")),
             server.map(|(name, _)| format!("the entry of MCP server `{name}` is not a JSON object")),
         ];
         wrong.into_iter().flatten().next().map_or(Ok(()), |reason| Err(ClaudeCodeError::invalid(reason)))
@@ -550,10 +535,10 @@ impl Settings {
             None if self.is_claude_code() => return None,
             None => Vec::new(),
         };
-        let starts_agents = names.iter().any(|name| canonical(name) == canonical(STARTS_AGENTS));
-        names.extend((!self.agents.is_empty() && !starts_agents).then_some(STARTS_AGENTS));
-        let uses_skills = !names.contains(&USES_SKILLS) && self.skills.as_ref().is_some_and(Skills::has_any);
-        names.extend(uses_skills.then_some(USES_SKILLS));
+        let starts_agents = names.iter().any(|name| canonical(name) == canonical(AGENT_TOOL));
+        names.extend((!self.agents.is_empty() && !starts_agents).then_some(AGENT_TOOL));
+        let uses_skills = !names.contains(&SKILL_TOOL) && self.skills.as_ref().is_some_and(Skills::has_any);
+        names.extend(uses_skills.then_some(SKILL_TOOL));
         Some(names)
     }
 
@@ -582,7 +567,7 @@ impl Settings {
     }
 
     /// Whether the CLI needs no working directory.
-    pub(crate) fn is_alone(&self, strict: bool) -> bool {
+    pub(crate) fn needs_no_directory(&self, strict: bool) -> bool {
         self.brings_no_tools(strict) && !self.keeps_session()
     }
 
@@ -612,7 +597,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_requests_settings_win_and_maps_are_merged() {
+    fn a_requests_settings_override_and_maps_are_merged() {
         let base = Settings::default().model("a").max_turns(3).env("X", "1").env("Y", "1");
         let own = Settings::default().model("b").env("Y", "2").mcp_server("s", json!({}));
         let both = own.or(&base);
@@ -624,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said() {
+    fn invalid_settings_are_reported() {
         let rows = [
             (Settings::default().max_turns(0), "`max_turns` is 0; it must be at least 1"),
             (Settings::default().max_budget_usd(-1.0), "`max_budget_usd` is -1; it must be a number above 0"),
@@ -633,7 +618,10 @@ mod tests {
                 "`max_budget_usd` is NaN; it must be a number above 0",
             ),
             (Settings::default().timeout(Duration::ZERO), "`timeout` is 0; it must be above 0"),
-            (Settings::default().env("A=B", ""), "`A=B` cannot be an environment variable with that value"),
+            (
+                Settings::default().env("A=B", ""),
+                "the environment variable `A=B` has an invalid name or value",
+            ),
             (
                 Settings::default().mcp_server("s", json!(1)),
                 "the entry of MCP server `s` is not a JSON object",
@@ -653,19 +641,16 @@ mod tests {
             ),
             (
                 Settings::default().skills(["pdf", "a),Bash"]),
-                "`a),Bash` is not the name of a skill; it is that of its directory, or `plugin:skill`",
+                "`a),Bash` is not a valid skill name; use the name of its directory, or `plugin:skill`",
             ),
             (
                 Settings::default().resume_session_at("m"),
-                "`resume_session_at` is a message of a conversation that is resumed; name that, too",
+                "`resume_session_at` needs a conversation that is resumed",
             ),
-            (
-                Settings::default().resume_drops_turn("m"),
-                "`resume_drops_turn` needs `resume_session_at`, which says where to go on",
-            ),
+            (Settings::default().resume_drops_turn("m"), "`resume_drops_turn` needs `resume_session_at`"),
             (
                 Settings::default().fork_session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
-                "`fork_session_id` names a copy; the conversation must be forked",
+                "`fork_session_id` needs a conversation that is forked",
             ),
             (Settings::default().fork_session_id("x"), "the session id `x` is not a UUID"),
             (
@@ -678,9 +663,9 @@ mod tests {
             ),
             (
                 Settings::default().enable_file_checkpointing(true),
-                "`enable_file_checkpointing` needs a conversation that is kept; the CLI has copies for no other",
+                "`enable_file_checkpointing` needs a conversation that is stored",
             ),
-            (Settings::default().betas(["a,b"]), "`a,b` is not the name of a beta"),
+            (Settings::default().betas(["a,b"]), "`a,b` is not a valid beta name"),
         ];
         for (settings, want) in rows {
             assert_eq!(settings.check().unwrap_err().to_string(), want);
@@ -689,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_data() {
+    fn settings_can_be_serialized() {
         let own = Settings::default()
             .timeout(Duration::from_millis(1500))
             .permission_mode(PermissionMode::AcceptEdits)
@@ -704,12 +689,9 @@ mod tests {
 
         let mode = |mode: &str| serde_json::from_value::<PermissionMode>(json!(mode)).unwrap();
         assert_eq!(mode("dontAsk"), PermissionMode::DontAsk);
-        assert_eq!(mode("of_tomorrow"), PermissionMode::Other("of_tomorrow".into()));
-        assert_eq!(json!(mode("of_tomorrow")), "of_tomorrow");
-        assert_eq!(
-            ["acceptEdits", "of_tomorrow"].map(|name| mode(name).to_string()),
-            ["acceptEdits", "of_tomorrow"]
-        );
+        assert_eq!(mode("newMode"), PermissionMode::Other("newMode".into()));
+        assert_eq!(json!(mode("newMode")), "newMode");
+        assert_eq!(["acceptEdits", "newMode"].map(|name| mode(name).to_string()), ["acceptEdits", "newMode"]);
 
         let options = json!({
             "effort": "max",

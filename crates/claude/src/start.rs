@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,21 +14,18 @@ use tracing::Span;
 
 use crate::ClaudeCodeError;
 use crate::cli::{Cli, Held};
-use crate::driver::{Driver, Plan, Turn};
-use crate::history::Offered;
-use crate::hook::{Hook, HookShape};
-use crate::launch::{Extras, Launch};
+use crate::driver::{Driver, Plan, Turn, TurnOptions};
+use crate::history::{Offered, session};
+use crate::hook::HookShape;
+use crate::launch::{Launch, LaunchContext};
 use crate::locate::find_cli;
 use crate::model::{ClaudeCodeModel, Place};
-use crate::offer::{Described, Offer, ServerTools, Way, awaited};
-use crate::permission::Decider;
+use crate::offer::{Channel, Described, Offer, ServerTools, unconfirmed_tools};
 use crate::process::{self, Process};
-use crate::question::OnAsk;
-use crate::request::{OnMessage, Request};
+use crate::request::Request;
 use crate::result_limit::max_chars;
 use crate::room::Room;
-use crate::settings::{DEFAULT_TIMEOUT, HOOKLESS, Settings};
-use crate::stderr::OnStderr;
+use crate::settings::{DEFAULT_TIMEOUT, NO_HOOKS_VARIABLE, Settings};
 use crate::stream::{Events, ResponseStream, Signals};
 use crate::tools::{Bound, MAX_REPORTS};
 use crate::version::{Version, version_of};
@@ -40,85 +37,51 @@ const UNKNOWN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Everything that a CLI depends on, except its prompts.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct CliSpec {
     pub(crate) cli: PathBuf,
     pub(crate) version: Version,
     pub(crate) settings: Settings,
+    /// Whether only the MCP servers given here exist.
     pub(crate) strict: bool,
+    /// Whether text is streamed as it arrives.
     pub(crate) partial: bool,
     /// Whether there is a function that decides about tools.
     pub(crate) asks: bool,
     pub(crate) hooks: Vec<HookShape>,
     pub(crate) output_schema: Option<Value>,
     pub(crate) tools: Option<Described>,
-    awaited: Vec<String>,
+    pub(crate) unconfirmed_tools: Vec<String>,
 }
 
-impl Wanted {
+impl CliSpec {
     /// The history as a file that the CLI resumes; `None` if it is empty or the CLI does not support that.
     pub(crate) fn history(&self, request: &Request) -> Option<String> {
         if self.version < Version::WITH_HISTORY || self.settings.resumes() {
             return None;
         }
-        let own = self.tools.as_ref();
-        let any =
-            own.is_some() || self.output_schema.is_some() || !self.settings.brings_no_tools(self.strict);
-        let name = |name: &str| match own {
-            Some(own) if own.list.get(name).is_some() => format!("mcp__{}__{name}", own.server),
-            _ => name.to_owned(),
-        };
-        request.session(&Offered { any, name: &name })
+        let any = self.tools.is_some()
+            || self.output_schema.is_some()
+            || !self.settings.brings_no_tools(self.strict);
+        session(&request.history, &Offered { any, name: &|name| self.full_name(name) })
+    }
+
+    /// The CLI's name for a tool: a tool of this process has the name of its server before its own.
+    pub(crate) fn full_name(&self, tool: &str) -> String {
+        match &self.tools {
+            Some(own) if own.list.get(tool).is_some() => format!("mcp__{}__{tool}", own.server),
+            _ => tool.to_owned(),
+        }
     }
 }
 
-/// What all turns of a CLI have in common.
-#[derive(Debug, Clone)]
-pub(crate) struct Talk {
-    limit: Duration,
-    counts_tools: bool,
-    until: Option<CancellationToken>,
-    /// Filled with the conversation's id once it is known.
-    session_id: Option<Arc<OnceLock<String>>>,
-    decider: Option<Decider>,
-    on_ask: Option<OnAsk>,
-    on_message: Option<OnMessage>,
-    on_stderr: Option<OnStderr>,
-    hooks: Vec<Hook>,
-    tools: Option<Bound>,
-    wants_reports: bool,
-}
-
-impl Talk {
-    pub(crate) fn limit(&self) -> Duration {
-        self.limit
-    }
-
-    pub(crate) fn note_session(&mut self, id: Arc<OnceLock<String>>) {
-        self.session_id = Some(id);
-    }
-
+impl TurnOptions {
     /// Creates a turn for one prompt.
     pub(crate) fn turn(&self, prompt: String, place: Place, signals: Signals, events: Events) -> Turn {
-        let (tell, reports) = self.wants_reports.then(|| mpsc::channel(MAX_REPORTS)).unzip();
-        Turn {
-            prompt,
-            limit: self.limit,
-            counts_tools: self.counts_tools,
-            until: self.until.clone(),
-            session_id: self.session_id.clone(),
-            began: None,
-            _place: Some(place),
-            signals,
-            events,
-            decider: self.decider.clone(),
-            on_ask: self.on_ask.clone(),
-            on_message: self.on_message.clone(),
-            on_stderr: self.on_stderr.clone(),
-            hooks: self.hooks.clone(),
-            span: Span::current(),
-            tools: self.tools.clone().map(|bound| Bound { reports: tell, ..bound }),
-            reports,
-        }
+        let (sender, reports) = self.wants_reports.then(|| mpsc::channel(MAX_REPORTS)).unzip();
+        let mut options = self.clone();
+        options.tools = options.tools.map(|bound| Bound { reports: sender, ..bound });
+        let span = Span::current();
+        Turn { prompt, options, began: None, _place: Some(place), signals, events, span, reports }
     }
 }
 
@@ -130,43 +93,43 @@ impl ClaudeCodeModel {
     ) -> Result<ResponseStream, ClaudeCodeError> {
         request.check()?;
         let place = self.0.running.add();
-        let (wanted, talk) = self.wanted(&request, partial).await?;
-        let expand = wanted.settings.expand_prompts.unwrap_or(false);
+        let (spec, turn) = self.resolve(&request, partial).await?;
+        let expand = spec.settings.expand_prompts.unwrap_or(false);
         if !expand {
-            request.check_plain(wanted.version)?;
+            request.check_plain(spec.version)?;
         }
-        let history = wanted.history(&request);
+        let history = spec.history(&request);
         let prompt = request.to_line(expand, history.is_none());
         // A waiting CLI was started without history.
-        let waiting = if history.is_none() { self.0.warm.take(&wanted) } else { None };
+        let waiting = if history.is_none() { self.0.warm.take(&spec) } else { None };
         let interrupt = place.signals().interrupt;
         let cli = match waiting {
             Some(cli) => cli,
-            None => Box::pin(self.open(&wanted, history.as_deref(), &interrupt)).await?,
+            None => Box::pin(self.open(&spec, history.as_deref(), &interrupt)).await?,
         };
         let (began, has_begun) = oneshot::channel();
         if history.is_none() {
-            self.warm_up(&wanted, has_begun);
+            self.warm_up(&spec, has_begun);
         }
         Ok(cli.only(place, |place, signals, events| Turn {
             began: Some(began),
-            ..talk.turn(prompt, place, signals, events)
+            ..turn.turn(prompt, place, signals, events)
         }))
     }
 
     /// Checks everything in a request except its prompt.
-    pub(crate) async fn wanted(
+    pub(crate) async fn resolve(
         &self,
         request: &Request,
         partial: bool,
-    ) -> Result<(Wanted, Talk), ClaudeCodeError> {
+    ) -> Result<(CliSpec, TurnOptions), ClaudeCodeError> {
         let options = &self.0.options;
         let settings = request.settings.clone().or(&options.settings);
         settings.check()?;
         let strict = options.strict_mcp_config.unwrap_or(!settings.is_claude_code());
         let registered = || self.0.tools.read().unwrap_or_else(PoisonError::into_inner).clone();
         let tools = ServerTools::of(request)?.or_else(registered);
-        let awaited = awaited(&options.restrictions, &settings, tools.as_ref(), strict)?;
+        let unconfirmed_tools = unconfirmed_tools(&options.restrictions, &settings, tools.as_ref(), strict)?;
         let cli = find_cli(options.cli.as_deref())?;
         let version = version_of(&cli).await;
         let tools = match tools {
@@ -176,89 +139,73 @@ impl ClaudeCodeModel {
             }
             None => None,
         };
-        let decider = request.decider.clone().or_else(|| options.decider.clone());
-        let on_ask = request.on_ask.clone().or_else(|| options.on_ask.clone());
-        let hooks: Vec<Hook> = options.hooks.iter().chain(&request.hooks).cloned().collect();
-        let wanted = Wanted {
-            hooks: hooks.iter().map(|hook| hook.shape.clone()).collect(),
+        let callbacks = request.callbacks.or(&options.callbacks);
+        let spec = CliSpec {
+            hooks: callbacks.hooks.iter().map(|hook| hook.shape.clone()).collect(),
             cli,
             version,
             strict,
             partial,
-            asks: decider.is_some(),
+            asks: callbacks.can_use_tool.is_some(),
             output_schema: request.output_schema.clone(),
             tools: tools.as_ref().map(|tools| tools.described(options.transport)),
-            awaited,
+            unconfirmed_tools,
             settings,
         };
         let state = (!request.state.is_empty()).then(|| Arc::new(request.state.clone()));
-        let talk = Talk {
-            limit: wanted.settings.timeout.unwrap_or(DEFAULT_TIMEOUT),
-            counts_tools: wanted.settings.timeout_counts_tools.unwrap_or(false),
+        let tools = tools.map(|tools| Bound {
+            source: tools.source.0,
+            state,
+            reports: None,
+            waits: Waits::default(),
+            on_ask: callbacks.on_ask.clone(),
+        });
+        let turn = TurnOptions {
+            limit: spec.settings.timeout.unwrap_or(DEFAULT_TIMEOUT),
+            counts_tools: spec.settings.timeout_counts_tools.unwrap_or(false),
             until: request.until.clone(),
-            session_id: None,
-            decider,
-            on_ask: on_ask.clone(),
-            on_message: request.on_message.clone().or_else(|| options.on_message.clone()),
-            on_stderr: request.on_stderr.clone().or_else(|| options.on_stderr.clone()),
-            hooks,
-            tools: tools.map(|tools| Bound {
-                source: tools.source.0,
-                state,
-                reports: None,
-                waits: Waits::default(),
-                on_ask: on_ask.clone(),
-            }),
+            session_id: Arc::default(),
+            callbacks,
+            tools,
             wants_reports: partial,
         };
-        Ok((wanted, talk))
+        Ok((spec, turn))
     }
 
     /// Starts a CLI, once the limit allows it.
     pub(crate) async fn open(
         &self,
-        wanted: &Wanted,
+        spec: &CliSpec,
         history: Option<&str>,
         interrupt: &CancellationToken,
     ) -> Result<Cli, ClaudeCodeError> {
         let options = &self.0.options;
         let permit = self.permit(interrupt).await?;
-        let Wanted { cli, version, settings, strict, partial, asks, hooks, output_schema, tools, awaited } =
-            wanted;
         // With `Read`, the model can read the file to which the CLI writes a long result.
-        let limit = (!settings.offers_builtin("Read")).then(|| max_chars(*version));
-        let (offer, entry) = match tools {
+        let limit = (!spec.settings.offers_builtin("Read")).then(|| max_chars(spec.version));
+        let (offer, entry) = match &spec.tools {
             Some(tools) => Some(tools.offer(options, limit).await?).unzip(),
             None => (None, None),
         };
         let room = Room::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
-        let launch = Launch::new(
-            settings,
-            Extras {
-                version: *version,
-                room: &room,
-                server: offer.as_ref().map(|offer| offer.server.as_str()).zip(entry),
-                own_tools: tools.as_ref().map(|tools| &tools.list[..]).unwrap_or_default(),
-                allow_own: options.allow_own_tools.unwrap_or(!asks),
-                strict: *strict,
-                asks: *asks,
-                hooks,
-                restricted: !options.restrictions.is_empty(),
-                partial: *partial,
-                output_schema: output_schema.as_ref(),
-                history,
-            },
-        )?;
-        let is_late =
-            matches!(offer, Some(Offer { way: Way::Sdk { .. }, .. })) && *version < Version::WITH_EARLY_SDK;
-        let plan = Plan {
-            hello: launch.hello.clone(),
-            patience: if is_late { Duration::ZERO } else { UNKNOWN_PATIENCE },
-            wants_output: output_schema.is_some(),
-            restrictions: options.restrictions.clone(),
-            awaited: awaited.clone(),
+        let context = LaunchContext {
+            room: &room,
+            entry,
+            allow_own: options.allow_own_tools.unwrap_or(!spec.asks),
+            restricted: !options.restrictions.is_empty(),
+            history,
         };
-        let command = self.command(cli, launch, settings)?;
+        let launch = Launch::new(spec, &context)?;
+        let is_late = matches!(offer, Some(Offer { channel: Channel::Sdk { .. }, .. }))
+            && spec.version < Version::WITH_EARLY_SDK;
+        let plan = Plan {
+            initialize: launch.initialize.clone(),
+            patience: if is_late { Duration::ZERO } else { UNKNOWN_PATIENCE },
+            wants_output: spec.output_schema.is_some(),
+            restrictions: options.restrictions.clone(),
+            unconfirmed_tools: spec.unconfirmed_tools.clone(),
+        };
+        let command = self.command(&spec.cli, launch, &spec.settings)?;
         let cli = Process::start(command, Some(room))?;
         let session = offer.as_ref().and_then(Offer::session).cloned();
         let held = Held { group: cli.0.group(), session };
@@ -286,7 +233,7 @@ impl ClaudeCodeModel {
         let has_nul = |argument: &OsString| argument.as_encoded_bytes().contains(&0);
         if launch.arguments.iter().any(has_nul) {
             return Err(ClaudeCodeError::invalid(
-                "a setting holds a NUL character, which no command line can",
+                "a setting contains a NUL character, which a command line cannot",
             ));
         }
         let mut command = process::command(cli, self.0.options.guard.as_deref());
@@ -295,7 +242,7 @@ impl ClaudeCodeModel {
             command.env_clear();
         }
         if !self.0.options.restrictions.is_empty() {
-            command.env_remove(HOOKLESS);
+            command.env_remove(NO_HOOKS_VARIABLE);
         }
         // Otherwise a CLI started from a CLI's tool would consider itself part of that one.
         command.env_remove("CLAUDECODE").args(launch.arguments).envs(launch.env).envs(&settings.env);

@@ -1,6 +1,6 @@
 //! Reads a process's stderr: keeps the end of it, and passes each line to a listener.
 
-use std::fmt;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,57 +10,52 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::callbacks::OnStderr;
 use crate::opaque::Opaque;
 
 /// How many bytes are kept.
 const KEPT_BYTES: usize = 8 * 1024;
 
-/// How long to read on after the process has exited: another process may hold the pipe open.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How many bytes wait for a listener at most.
+const MAX_PENDING_BYTES: usize = 8 * KEPT_BYTES;
 
-/// A user's function that is called with every line.
-pub(crate) type OnStderr = Opaque<dyn Fn(&str) + Send + Sync>;
+/// How long to read on after the process has exited: another process may hold the pipe open.
+const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
 /// Reads until the end and keeps the last bytes.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    heard: Arc<Mutex<Heard>>,
+    output: Arc<Mutex<Output>>,
     reading: AbortOnDropHandle<()>,
 }
 
-#[derive(Default)]
-struct Heard {
-    kept: Vec<u8>,
+#[derive(Debug, Default)]
+struct Output {
+    kept: VecDeque<u8>,
     /// Bytes that have not been passed to a listener yet.
-    untold: Vec<u8>,
+    pending: VecDeque<u8>,
     listener: Option<OnStderr>,
 }
 
-impl fmt::Debug for Heard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Heard").field("kept", &self.kept.len()).finish_non_exhaustive()
-    }
+fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Heard {
-    fn hear(&mut self, bytes: &[u8]) {
-        for (buffer, most) in [(&mut self.kept, KEPT_BYTES), (&mut self.untold, 8 * KEPT_BYTES)] {
+impl Output {
+    fn push(&mut self, bytes: &[u8]) {
+        for (buffer, most) in [(&mut self.kept, KEPT_BYTES), (&mut self.pending, MAX_PENDING_BYTES)] {
             buffer.extend(bytes);
             let surplus = buffer.len().saturating_sub(most);
             buffer.drain(..surplus);
         }
-        self.tell();
+        self.pass_lines();
     }
 
     /// Passes complete lines to the listener.
-    fn tell(&mut self) {
+    fn pass_lines(&mut self) {
         let Some(Opaque(listener)) = self.listener.clone() else { return };
-        let end = self.untold.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-        let lines: Vec<u8> = self.untold.drain(..end).collect();
+        let end = self.pending.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let lines: Vec<u8> = self.pending.drain(..end).collect();
         for line in String::from_utf8_lossy(&lines).lines() {
             // A panic in the listener must not stop reading.
             if catch_unwind(AssertUnwindSafe(|| listener(line))).is_err() {
@@ -72,33 +67,33 @@ impl Heard {
 
 impl Tail {
     pub(crate) fn of(mut stderr: pipe::Receiver) -> Self {
-        let heard = Arc::<Mutex<Heard>>::default();
-        let hearing = Arc::clone(&heard);
+        let output = Arc::<Mutex<Output>>::default();
+        let shared = Arc::clone(&output);
         let reading = tokio::spawn(async move {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-                lock(&hearing).hear(&buffer[..count]);
+                lock(&shared).push(&buffer[..count]);
             }
-            let mut heard = lock(&hearing);
-            if !heard.untold.is_empty() {
-                heard.untold.push(b'\n');
-                heard.tell();
+            let mut output = lock(&shared);
+            if !output.pending.is_empty() {
+                output.pending.push_back(b'\n');
+                output.pass_lines();
             }
         });
-        Self { heard, reading: AbortOnDropHandle::new(reading) }
+        Self { output, reading: AbortOnDropHandle::new(reading) }
     }
 
     /// Passes every line from now on, and those not passed yet, to the listener.
-    pub(crate) fn tell(&self, listener: Option<OnStderr>) {
-        let mut heard = lock(&self.heard);
-        heard.listener = listener;
-        heard.tell();
+    pub(crate) fn set_listener(&self, listener: Option<OnStderr>) {
+        let mut output = lock(&self.output);
+        output.listener = listener;
+        output.pass_lines();
     }
 
     /// The kept text, once the process has exited.
     pub(crate) async fn text(&mut self) -> String {
-        _ = timeout(LAST_WORDS, &mut self.reading).await;
-        String::from_utf8_lossy(&lock(&self.heard).kept).trim().to_owned()
+        _ = timeout(LAST_OUTPUT, &mut self.reading).await;
+        String::from_utf8_lossy(lock(&self.output).kept.make_contiguous()).trim().to_owned()
     }
 }
 
@@ -109,20 +104,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_are_told_whole_and_a_panic_is_not_the_end() {
+    async fn listeners_get_complete_lines_and_may_panic() {
         let (mut theirs, ours) = pipe::pipe().unwrap();
         let mut tail = Tail::of(ours);
         theirs.write_all(b"one\ntw").await.unwrap();
-        let told = Arc::<Mutex<Vec<String>>>::default();
-        let list = Arc::clone(&told);
-        tail.tell(Some(Opaque(Arc::new(move |line: &str| {
+        let lines = Arc::<Mutex<Vec<String>>>::default();
+        let list = Arc::clone(&lines);
+        tail.set_listener(Some(Opaque(Arc::new(move |line: &str| {
             list.lock().unwrap().push(line.to_owned());
             assert_ne!(line, "two");
         }))));
         theirs.write_all(b"o\nthree\nfour").await.unwrap();
         drop(theirs);
         assert_eq!(tail.text().await, "one\ntwo\nthree\nfour");
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        assert_eq!(*told, ["one", "two", "three", "four"]);
+        let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(*lines, ["one", "two", "three", "four"]);
     }
 }

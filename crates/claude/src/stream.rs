@@ -62,16 +62,16 @@ impl Events {
         let unread = self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if unread > MAX_UNREAD_BYTES {
             let message =
-                format!("{unread} bytes of the stream lie unread, the limit is {MAX_UNREAD_BYTES} bytes");
+                format!("{unread} bytes of the stream are unread, the limit is {MAX_UNREAD_BYTES} bytes");
             return Err(ClaudeCodeError::execution(ExecutionKind::SlowConsumer, message));
         }
         _ = self.events.send((Ok(event), bytes));
         Ok(())
     }
 
-    /// Sends the last event or the error, regardless of the limit.
-    pub(crate) fn end(&self, last: Result<Event, ClaudeCodeError>) {
-        _ = self.events.send((last, 0));
+    /// Sends the answer or the error as the last event, regardless of the limit.
+    pub(crate) fn end(&self, answer: Result<ResponseWithMetadata, ClaudeCodeError>) {
+        _ = self.events.send((answer.map(|answer| Event::Result(Box::new(answer))), 0));
     }
 }
 
@@ -125,7 +125,10 @@ impl ResponseStream {
             }
         }
         answer.unwrap_or_else(|| {
-            Err(ClaudeCodeError::execution(ExecutionKind::Other, "the request was given up by its runtime"))
+            Err(ClaudeCodeError::execution(
+                ExecutionKind::Other,
+                "the runtime was shut down before the request ended",
+            ))
         })
     }
 }
@@ -155,7 +158,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_lies_unread_is_bounded_and_reading_makes_room() {
+    async fn unread_events_are_limited_until_they_are_read() {
         let (events, stream) = ResponseStream::new(Signals::default(), ());
         let driver = tokio::spawn(async move {
             let event = || Event::TextDelta("x".into());

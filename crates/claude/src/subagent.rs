@@ -72,10 +72,10 @@ impl Subagent {
     pub(crate) fn to_cli(&self, own: impl Fn(&str) -> String) -> Value {
         let named = |tools: &[String]| tools.iter().map(|tool| own(tool)).collect::<Vec<_>>();
         let tools = self.tools.as_deref().unwrap_or_default();
-        let mut said = self.clone();
+        let mut entry = self.clone();
         // Without a list the CLI would give it all tools.
-        said.tools = (!tools.iter().any(|tool| tool == "*")).then(|| named(tools));
-        said.disallowed_tools = self.disallowed_tools.as_deref().map(named);
-        serde_json::json!(said)
+        entry.tools = (!tools.iter().any(|tool| tool == "*")).then(|| named(tools));
+        entry.disallowed_tools = self.disallowed_tools.as_deref().map(named);
+        serde_json::json!(entry)
     }
 }

@@ -43,7 +43,7 @@ impl Mark {
     }
 
     #[cfg(not(target_os = "linux"))]
-    #[expect(clippy::unused_self, reason = "nobody is found there")]
+    #[expect(clippy::unused_self, reason = "no process is found there")]
     fn kill(&self, _pid: Pid) {}
 
     /// Whether that process is one of them: it has the variable, belongs to our user, and is not older than
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_ours_is_killed_by_its_marker() {
+    fn only_processes_with_our_marker_are_killed() {
         let id = Uuid::new_v4().simple().to_string();
         let mut ours = sleeper(&id, None);
         let start = start_of(Pid::from_child(&ours)).unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_another_users_is_not_killed_by_its_marker() {
+    fn processes_of_other_users_are_not_killed() {
         if !rustix::process::geteuid().is_root() {
             return say_unchecked("only root can start a process of another user");
         }

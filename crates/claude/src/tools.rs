@@ -12,7 +12,8 @@ use toolbridge_core::{
 use toolbridge_park::Parked;
 
 use crate::Event;
-use crate::question::{OnAsk, ask_here};
+use crate::callbacks::OnAsk;
+use crate::question::ask_here;
 use crate::restriction::Restrictions;
 use crate::result_limit::{cut, limit_of, with_limit};
 use crate::waits::Waits;
@@ -75,7 +76,7 @@ impl ToolSource for Listed {
 
     fn call(&self, _: ToolCall, _: CallContext) -> CallFuture<'_> {
         Box::pin(async {
-            Err(ToolError::new("NoRequestError", "no request is under way that this call could belong to"))
+            Err(ToolError::new("NoRequestError", "no request is running that this call could belong to"))
         })
     }
 }
@@ -153,8 +154,8 @@ impl RequestTools {
             return bound.source.call(call, context).await;
         }
         let (id, caller) = (call.meta.tool_use_id.clone(), context.clone());
-        let said = context.hear(bound.reports.is_some(), on_ask.is_some());
-        let mut underway = Underway::new(bound.source.call(call, context), Some(said));
+        let messages = context.hear(bound.reports.is_some(), on_ask.is_some());
+        let mut underway = Underway::new(bound.source.call(call, context), Some(messages));
         loop {
             let progress = match (underway.next().await, on_ask) {
                 (Step::Progress(progress), _) => progress,
@@ -203,7 +204,7 @@ impl ToolSource for RequestTools {
         }
         Box::pin(async move {
             let _wait = bound.waits.begin();
-            if self.restrictions.cover(&name, Some(&self.server)) {
+            if self.restrictions.restrict(&name, Some(&self.server)) {
                 let input = call.arguments.decode().unwrap_or_default();
                 if let Some(reason) = self.restrictions.objection(&name, Some(&self.server), &input) {
                     return Err(ToolError::new("ToolRestrictedError", reason));
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_state_of_a_request_goes_before_that_of_its_tools() {
+    async fn the_state_of_a_request_overrides_that_of_its_tools() {
         let user = |_: NoArgs, context: CallContext| context.state::<&'static str>().to_string();
         let tools = Toolset::builder().state("nobody").tool("user", "", user).build().unwrap();
         let mut ada = States::default();

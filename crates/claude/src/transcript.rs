@@ -39,7 +39,7 @@ fn is_message(line: &Value) -> bool {
 
 /// Whether the line is a message of the conversation, and not of a subagent, for display, or internal to
 /// the CLI.
-fn is_said(line: &Value) -> bool {
+fn is_visible(line: &Value) -> bool {
     let is = |name: &str| line[name] == true;
     let is_other = ["isSidechain", "isMeta", "isVirtual", "isApiErrorMessage"].into_iter().any(is);
     is_message(line) && !is_other && line["teamName"].is_null()
@@ -49,7 +49,7 @@ impl Summary {
     /// Reads the pieces of a file, in order.
     pub(crate) fn of(pieces: &[&str]) -> Self {
         let mut read = Self::default();
-        let mut made_up = None;
+        let mut generated_title = None;
         for line in pieces.iter().flat_map(|piece| lines(piece)) {
             let text = |name: &str| line[name].as_str().map(str::to_owned).filter(|text| !text.is_empty());
             read.created =
@@ -57,16 +57,16 @@ impl Summary {
             read.directory = read.directory.or_else(|| text("cwd"));
             match line["type"].as_str() {
                 Some("custom-title") => read.title = text("customTitle"),
-                Some("ai-title") => made_up = text("aiTitle"),
+                Some("ai-title") => generated_title = text("aiTitle"),
                 Some("tag") => read.tag = text("tag"),
                 _ => {}
             }
             read.has_messages |= is_message(&line);
-            if read.first_prompt.is_none() && line["type"] == "user" && is_said(&line) {
+            if read.first_prompt.is_none() && line["type"] == "user" && is_visible(&line) {
                 read.first_prompt = prompt_of(&line["message"]["content"]);
             }
         }
-        read.title = read.title.or(made_up);
+        read.title = read.title.or(generated_title);
         read
     }
 }
@@ -83,8 +83,8 @@ fn prompt_of(content: &Value) -> Option<String> {
 pub(crate) fn messages(text: &str) -> Vec<(String, Message)> {
     let lines: Vec<_> = lines(text).filter(|line| line["uuid"].is_string()).collect();
     let branch = last_branch(&lines);
-    let said = lines.iter().filter(|line| is_said(line) && branch.contains(id(line)));
-    said.flat_map(|line| read(line).into_iter().map(|message| (id(line).to_owned(), message))).collect()
+    let messages = lines.iter().filter(|line| is_visible(line) && branch.contains(id(line)));
+    messages.flat_map(|line| read(line).into_iter().map(|message| (id(line).to_owned(), message))).collect()
 }
 
 fn id(line: &Value) -> &str {
@@ -98,7 +98,7 @@ fn parent(line: &Value) -> Option<&str> {
 fn last_branch(lines: &[Value]) -> HashSet<&str> {
     let by_id: HashMap<_, _> = lines.iter().map(|line| (id(line), line)).collect();
     let mut branch = HashSet::new();
-    let mut next = lines.iter().rfind(|line| is_said(line));
+    let mut next = lines.iter().rfind(|line| is_visible(line));
     while let Some(line) = next {
         if !branch.insert(id(line)) {
             break; // a cycle, which no CLI writes
@@ -108,7 +108,7 @@ fn last_branch(lines: &[Value]) -> HashSet<&str> {
     // Parallel calls of one answer are separate lines, each followed by its result: all but the last are
     // outside the branch.
     let answer = |line: &Value| line["message"]["id"].as_str().map(str::to_owned);
-    let is_call = |line: &&Value| line["type"] == "assistant" && is_said(line);
+    let is_call = |line: &&Value| line["type"] == "assistant" && is_visible(line);
     let answers: HashSet<_> =
         lines.iter().filter(is_call).filter(|line| branch.contains(id(line))).filter_map(answer).collect();
     let calls =
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_what_was_said_last_and_first() {
+    fn a_summary_has_the_first_prompt_and_the_last_title() {
         let head = [
             json!({ "type": "custom-title", "customTitle": "old" }).to_string(),
             line("0", None, "user", json!("<command-name>/x</command-name>")),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_ids_of_its_own_and_ends_where_it_is_told() {
+    fn a_copy_has_new_ids_and_ends_at_the_given_message() {
         let text = [
             line("1", None, "user", json!("one")),
             json!({ "type": "progress", "uuid": "p", "parentUuid": "1" }).to_string(),

@@ -1,11 +1,11 @@
 //! How tool calls are transported between the CLI and this process.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ClaudeCodeError;
+use crate::record::display_as_serialized;
 
 /// How tool calls are transported between the CLI and this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,11 +29,7 @@ impl Transport {
     }
 }
 
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
-}
+display_as_serialized!(Transport);
 
 impl FromStr for Transport {
     type Err = ClaudeCodeError;
@@ -51,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_transports_are_the_same() {
+    fn transports_are_parsed_from_their_names() {
         for transport in [Transport::Auto, Transport::Stdio, Transport::Sdk] {
             assert_eq!(transport.to_string().parse::<Transport>().unwrap(), transport);
         }

@@ -111,7 +111,7 @@ pub(crate) async fn version_of(path: &Path) -> Version {
     let version = match cli_version(path).await {
         Ok(text) => text.parse().unwrap_or(Version::UNKNOWN),
         Err(error) => {
-            tracing::warn!(%error, "the CLI is taken for one of today");
+            tracing::warn!(%error, "the CLI's version is unknown; it is treated as a current one");
             return Version::UNKNOWN;
         }
     };
@@ -126,7 +126,7 @@ pub(crate) async fn version_of(path: &Path) -> Version {
 /// When it does not start, does not answer in time, or fails.
 pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
     let failed = |what: String| {
-        let message = format!("`{}` does not say its version: {what}", path.display());
+        let message = format!("`{}` does not report its version: {what}", path.display());
         ClaudeCodeError::execution(ExecutionKind::Exit, message)
     };
     let mut command = process::command(path, None);
@@ -150,8 +150,8 @@ pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
     let text = String::from_utf8_lossy(&text);
     match text.split_whitespace().find(|word| word.parse::<Version>().is_ok()) {
         Some(version) => Ok(version.into()),
-        None if text.trim().is_empty() => Err(failed("it says nothing".into())),
-        None => Err(failed(format!("it says `{}`", text.trim()))),
+        None if text.trim().is_empty() => Err(failed("it prints nothing".into())),
+        None => Err(failed(format!("it prints `{}`", text.trim()))),
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// The version found for a CLI that behaves like `script`.
-    async fn said_by(script: &str) -> Result<String, String> {
+    async fn version_from(script: &str) -> Result<String, String> {
         use std::os::unix::fs::PermissionsExt as _;
 
         let dir = tempfile::tempdir().unwrap();
@@ -183,24 +183,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_version_is_asked_for_beside_the_settings_of_the_user() {
+    async fn the_version_query_does_not_use_the_users_settings() {
         // As old versions do. Another CLI that starts at the same moment must not interfere.
         let script = "set -C; echo {} > \"$CLAUDE_CONFIG_DIR/.claude.json\" && echo '2.0.0 (Claude Code)'";
-        let (one, other) = tokio::join!(said_by(script), said_by(script));
+        let (one, other) = tokio::join!(version_from(script), version_from(script));
         assert_eq!([one.unwrap(), other.unwrap()], ["2.0.0", "2.0.0"]);
     }
 
     #[tokio::test]
-    async fn what_is_no_version_is_quoted() {
-        assert_eq!(said_by("echo 'A notice.'; echo 2.1.50").await.unwrap(), "2.1.50");
-        let error = said_by("echo The settings are corrupted.").await.unwrap_err();
-        assert!(error.contains("does not say its version: it says `The settings are corrupted.`"), "{error}");
-        let error = said_by("true").await.unwrap_err();
-        assert!(error.contains("it says nothing"), "{error}");
+    async fn output_without_a_version_is_quoted_in_the_error() {
+        assert_eq!(version_from("echo 'A notice.'; echo 2.1.50").await.unwrap(), "2.1.50");
+        let error = version_from("echo The settings are corrupted.").await.unwrap_err();
+        assert!(
+            error.contains("does not report its version: it prints `The settings are corrupted.`"),
+            "{error}"
+        );
+        let error = version_from("true").await.unwrap_err();
+        assert!(error.contains("it prints nothing"), "{error}");
     }
 
     #[test]
-    fn an_unknown_version_has_todays_flags_and_is_not_trusted_with_prompts() {
+    fn an_unknown_version_gets_current_flags_but_no_expandable_prompts() {
         let unknown = Version::UNKNOWN;
         assert!(unknown >= Version::WITH_TOOLS && unknown >= Version::WITHOUT_TRANSCRIPT);
         assert!(unknown >= Version::WITH_EARLY_PROMPTS);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn time_counts_once_however_many_are_waited_for() {
+    async fn overlapping_waits_count_once() {
         let second = Duration::from_secs(1);
         let waits = Waits::default();
         let first = waits.begin();

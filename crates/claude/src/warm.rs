@@ -19,7 +19,7 @@ use crate::cli::Cli;
 use crate::model::{ClaudeCodeModel, Inner};
 use crate::request::Request;
 use crate::settings::{Conversation, DEFAULT_TIMEOUT};
-use crate::start::Wanted;
+use crate::start::CliSpec;
 
 /// How long a CLI waits for a request.
 const IDLE: Duration = Duration::from_secs(300);
@@ -49,7 +49,7 @@ struct Waiting {
 /// What must be equal for a request to use a CLI that was started for another one.
 #[derive(PartialEq)]
 struct Key {
-    said: Value,
+    options: Value,
     tools: Vec<ToolSpec>,
     /// The environment of this process, which the CLI has inherited.
     environment: Vec<(OsString, OsString)>,
@@ -57,12 +57,12 @@ struct Key {
 }
 
 impl Key {
-    fn of(wanted: &Wanted) -> Self {
-        let Wanted { cli, settings, strict, partial, asks, hooks, output_schema, tools, .. } = wanted;
+    fn of(spec: &CliSpec) -> Self {
+        let CliSpec { cli, settings, strict, partial, asks, hooks, output_schema, tools, .. } = spec;
         let server = tools.as_ref().map(|tools| (&tools.server, tools.transport, tools.may_change));
-        let said = json!([cli, settings, strict, partial, asks, hooks, output_schema, server]);
+        let options = json!([cli, settings, strict, partial, asks, hooks, output_schema, server]);
         Self {
-            said,
+            options,
             tools: tools.as_ref().map(|tools| tools.list.to_vec()).unwrap_or_default(),
             environment: std::env::vars_os().collect(),
             directory: std::env::current_dir().ok(),
@@ -83,13 +83,13 @@ impl Warm {
     }
 
     /// Takes a matching CLI, if one is waiting.
-    pub(crate) fn take(&self, wanted: &Wanted) -> Option<Cli> {
+    pub(crate) fn take(&self, spec: &CliSpec) -> Option<Cli> {
         let mut pool = self.lock();
         if pool.waiting.is_empty() {
             return None;
         }
         pool.waiting.retain(|one| !one.cli.is_over());
-        let key = Key::of(wanted);
+        let key = Key::of(spec);
         let place = pool.waiting.iter().position(|one| one.key == key)?;
         pool.waiting.remove(place).map(|one| one.cli)
     }
@@ -135,23 +135,23 @@ impl ClaudeCodeModel {
             pool.waiting.drain(..excess).collect()
         };
         drop(excess);
-        let (wanted, _) = self.wanted(&Request::default(), false).await?;
-        if !can_wait(&wanted) {
+        let (spec, _) = self.resolve(&Request::default(), false).await?;
+        if !can_wait(&spec) {
             return Err(ClaudeCodeError::invalid(
-                "a CLI for a conversation with an id, or for one that is resumed, cannot be started before it is asked for",
+                "`keep_warm` cannot start CLIs for a conversation that has an id or is resumed",
             ));
         }
         let missing = count.saturating_sub(self.0.warm.lock().waiting.len());
-        let starts = (0..missing).filter_map(|_| self.0.begin_warm(&wanted));
+        let starts = (0..missing).filter_map(|_| self.0.begin_warm(&spec));
         try_join_all(starts).await.map(drop)
     }
 
     /// Starts a similar CLI for the next request once this one is running, so that this one is not delayed.
-    pub(crate) fn warm_up(&self, wanted: &Wanted, has_begun: oneshot::Receiver<()>) {
-        if !can_wait(wanted) {
+    pub(crate) fn warm_up(&self, spec: &CliSpec, has_begun: oneshot::Receiver<()>) {
+        if !can_wait(spec) {
             return;
         }
-        let Some(start) = self.0.begin_warm(wanted) else { return };
+        let Some(start) = self.0.begin_warm(spec) else { return };
         let start = tokio::spawn(async {
             _ = has_begun.await;
             if let Err(error) = start.await {
@@ -165,8 +165,8 @@ impl ClaudeCodeModel {
 }
 
 /// A CLI that continues a conversation, or has its id, can serve only one request.
-fn can_wait(wanted: &Wanted) -> bool {
-    let conversation = wanted.settings.conversation.as_ref();
+fn can_wait(spec: &CliSpec) -> bool {
+    let conversation = spec.settings.conversation.as_ref();
     conversation.is_none_or(|of| matches!(of, Conversation::New | Conversation::Keep { session_id: None }))
 }
 
@@ -175,16 +175,16 @@ impl Inner {
     /// the model, so that dropping its last owner ends everything.
     fn begin_warm(
         self: &Arc<Self>,
-        wanted: &Wanted,
+        spec: &CliSpec,
     ) -> Option<impl Future<Output = Result<(), ClaudeCodeError>> + Send + 'static> {
         let begun = Begun::new(self)?;
         let (options, permits) = (self.options.clone(), self.permits.clone());
         let starter = ClaudeCodeModel(Arc::new(Self { options, permits, ..Self::default() }));
-        let wanted = wanted.clone();
+        let spec = spec.clone();
         Some(async move {
-            let key = Key::of(&wanted);
-            let cli = starter.open(&wanted, None, &CancellationToken::new()).await?;
-            cli.ready(wanted.settings.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
+            let key = Key::of(&spec);
+            let cli = starter.open(&spec, None, &CancellationToken::new()).await?;
+            cli.ready(spec.settings.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
             begun.keep(cli, key);
             Ok(())
         })

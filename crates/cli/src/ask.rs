@@ -71,10 +71,10 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode, Failure> {
     let mut builder =
         ClaudeCodeModel::builder().claude_code(args.claude_code).expand_prompts(args.expand_prompts);
     set!(builder: cli = &args.claude, model = &args.model, timeout = args.timeout, trace = &args.trace.file);
-    if question::is_somebody_there() {
+    if question::can_ask() {
         builder = builder.on_ask(async |asked| match asked.url {
             None => question::ask(asked.server_name, asked.message, asked.schema).await,
-            // A page that somebody else wants to have opened.
+            // A page to open in a browser, which is not supported here.
             Some(_) => toolbridge::Answer::Declined,
         });
     }
@@ -140,7 +140,7 @@ async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode,
             }
             Event::Result(whole) => {
                 if args.json {
-                    print(format!("{}\n", answer(&whole)?).as_bytes())?;
+                    print(format!("{}\n", answer_json(&whole)?).as_bytes())?;
                 } else if !args.stream {
                     print(format!("{}\n", whole.response.text()).as_bytes())?;
                 }
@@ -169,9 +169,9 @@ struct Answer<'a> {
     metadata: &'a Metadata,
 }
 
-fn answer(ResponseWithMetadata { response, metadata, .. }: &ResponseWithMetadata) -> Result<Value> {
-    let mut said = serde_json::to_value(Answer { text: response.text(), response, metadata })?;
+fn answer_json(ResponseWithMetadata { response, metadata, .. }: &ResponseWithMetadata) -> Result<Value> {
+    let mut answer = serde_json::to_value(Answer { text: response.text(), response, metadata })?;
     // The CLI's original message repeats all of the above.
-    said.as_object_mut().map(|said| said.remove("raw"));
-    Ok(said)
+    answer.as_object_mut().map(|members| members.remove("raw"));
+    Ok(answer)
 }

@@ -57,8 +57,8 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
 async fn call(remote: &Remote, mut call: ToolCall) -> Result<Result<RawJson, ToolError>, IpcError> {
     let mut context = CallContext::default();
     call.meta.progress_token = RawJson::of("call").ok();
-    let said = context.hear(true, question::is_somebody_there());
-    let mut call = Underway::new(remote.relay(call, context), Some(said));
+    let messages = context.hear(true, question::can_ask());
+    let mut call = Underway::new(remote.relay(call, context), Some(messages));
     loop {
         match call.next().await {
             Step::Progress(report) => {
@@ -66,7 +66,7 @@ async fn call(remote: &Remote, mut call: ToolCall) -> Result<Result<RawJson, Too
                 say(&format!("progress: {}{total} {}", report.progress, report.message.unwrap_or_default()));
             }
             Step::Question(asked) => {
-                // On the side: the tool may go on meanwhile.
+                // In a separate task: the tool may continue meanwhile.
                 tokio::spawn(async move {
                     let Question { message, schema } = asked.question.clone();
                     let schema = schema.decode().unwrap_or_default();

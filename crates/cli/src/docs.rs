@@ -1,6 +1,5 @@
 //! `toolbridge docs`: the document tools, for any MCP client.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -8,7 +7,7 @@ use toolbridge::ServerInfo;
 use toolbridge::core::set;
 use toolbridge::docs::DocumentsBuilder;
 
-use crate::args::{DocsArgs, DocsRoots, NatsAccess};
+use crate::args::{DocsArgs, DocsRoots};
 use crate::output::say;
 use crate::serve::{Front, Serve, Source, serve};
 
@@ -25,15 +24,8 @@ pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
         say(&format!("made `{}` with a small example, and `{}`", manuals.display(), vault.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    serve(Serve {
-        sources: vec![Source::Documents(Box::new(builder(args)?))],
-        only: Vec::new(),
-        has_prefixes: false,
-        front: Front::Stdio,
-        park: None,
-        trace: args.trace.file.clone(),
-        access: NatsAccess::default(),
-    })
+    let source = Source::Documents(Box::new(builder(args)?));
+    serve(Serve::one(source, Front::Stdio, args.trace.file.clone()))
 }
 
 /// The server info of the document tools.
@@ -43,11 +35,6 @@ pub(crate) fn info() -> ServerInfo {
         instructions: Some(INSTRUCTIONS.into()),
         ..ServerInfo::default()
     }
-}
-
-/// The settings for a workspace, with the environment's values.
-pub(crate) fn workspace(dir: PathBuf) -> Result<DocumentsBuilder> {
-    Ok(DocumentsBuilder::from_env()?.workspace(dir))
 }
 
 /// The settings from the flags; the environment fills in the rest.

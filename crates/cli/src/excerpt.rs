@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_end_at_the_same_place_whatever_is_in_them() {
+    fn padded_texts_have_the_same_width() {
         assert_eq!([fit("abcdef", 4), fit("a\nb", 4)], ["abc…", "a b "]);
         for text in ["", "a", "grüß", "入館", "入館時", "a入館時"] {
             assert_eq!(fit(text, 5).width(), 5, "{text}");

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::args::{Args, Command, NatsAccess};
+use crate::args::{Args, Command};
 use crate::serve::{Front, Serve, Source};
 
 fn main() -> ExitCode {
@@ -50,15 +50,10 @@ fn main() -> ExitCode {
             return toolbridge::run_bridge(&socket, &schema, trace.file.as_deref());
         }
         Command::Attach { names, trace } => return toolbridge::run_attach(names, trace.file.as_deref()),
-        Command::Demo { serve: true, name, trace, .. } => serve::serve(Serve {
-            sources: vec![Source::Demo],
-            only: Vec::new(),
-            has_prefixes: false,
-            front: Front::Session { name, ends_with_stdin: true },
-            park: None,
-            trace: trace.file,
-            access: NatsAccess::default(),
-        }),
+        Command::Demo { serve: true, name, trace, .. } => {
+            let front = Front::Session { name, ends_with_stdin: true };
+            serve::serve(Serve::one(Source::Demo, front, trace.file))
+        }
         Command::Serve(args) => serve::run(*args),
         Command::Demo { json, trace, .. } => demo::run(json, trace.file.as_deref()),
         Command::Ask(args) => ask::run(&args),
@@ -100,7 +95,7 @@ fn become_small(names: &[String]) {
 /// Whether neither logs nor spans are wanted.
 fn is_silent() -> bool {
     #[cfg(feature = "otel")]
-    if otel::is_wanted() {
+    if otel::endpoint().is_some() {
         return false;
     }
     std::env::var_os(args::LOG_VARIABLE).is_none()

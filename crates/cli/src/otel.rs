@@ -21,15 +21,11 @@ const MOST_ANSWER_BYTES: u64 = 64 * 1024;
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
 /// The collector's URL, if one is configured.
-fn endpoint() -> Option<String> {
+pub(crate) fn endpoint() -> Option<String> {
     let is_disabled = std::env::var("OTEL_SDK_DISABLED").is_ok_and(|text| text.eq_ignore_ascii_case("true"));
     let mut named =
         ENDPOINTS.iter().filter_map(|name| std::env::var(name).ok().filter(|url| !url.is_empty()));
     named.next().filter(|_| !is_disabled)
-}
-
-pub(crate) fn is_wanted() -> bool {
-    endpoint().is_some()
 }
 
 /// Sends the remaining spans when dropped.

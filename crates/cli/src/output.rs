@@ -38,13 +38,13 @@ pub(crate) fn ending_signal() -> io::Result<impl Future<Output = ExitCode>> {
 /// Waits for the end of stdin in a thread of our own, because tokio's stdin panics if it cannot start a
 /// thread.
 pub(crate) fn end_of_stdin() -> io::Result<impl Future<Output = ()>> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let read = move || {
         _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        _ = tell.send(());
+        _ = sender.send(());
     };
     thread::Builder::new().name("stdin".into()).spawn(read)?;
-    Ok(async { _ = told.await })
+    Ok(async { _ = receiver.await })
 }
 
 /// Prints data. A closed pipe is not an error.

@@ -9,8 +9,8 @@ use toolbridge::Answer;
 /// Whether a question is open; nothing else is drawn meanwhile.
 pub(crate) static IS_OPEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether a user can read and answer questions.
-pub(crate) fn is_somebody_there() -> bool {
+/// Whether there is a terminal at which a user can be asked.
+pub(crate) fn can_ask() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_becomes_what_was_asked_for() {
+    fn typed_text_is_converted_to_the_fields_types() {
         let schema = json!({ "properties": {
             "colour": { "type": "string", "enum": ["red", "green"] },
             "count": { "type": "integer" },
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_declines_and_the_end_of_the_input_cancels() {
+    fn an_empty_line_declines_and_the_end_of_input_cancels() {
         let schema = json!({ "properties": { "answer": { "type": "boolean" } }, "required": ["answer"] });
         assert_eq!(typed(&schema, "\n").0, Answer::Declined);
         assert_eq!(typed(&schema, "").0, Answer::Cancelled);

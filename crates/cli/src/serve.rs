@@ -52,6 +52,14 @@ pub(crate) struct Serve {
     pub(crate) access: NatsAccess,
 }
 
+impl Serve {
+    /// One source with all its tools.
+    pub(crate) fn one(source: Source, front: Front, trace: Option<PathBuf>) -> Self {
+        let (only, access) = (Vec::new(), NatsAccess::default());
+        Self { sources: vec![source], only, has_prefixes: false, front, park: None, trace, access }
+    }
+}
+
 /// The settings for keeping long results.
 pub(crate) struct Park {
     pub(crate) limit_chars: usize,
@@ -110,7 +118,7 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode> {
     }
     let mut sources = Vec::new();
     if let Some(workspace) = args.sources.docs {
-        sources.push(Source::Documents(Box::new(docs::workspace(workspace)?)));
+        sources.push(Source::Documents(Box::new(DocumentsBuilder::from_env()?.workspace(workspace))));
     }
     sources.extend(args.sources.mcp_config.into_iter().map(Source::Config));
     if !args.sources.session.is_empty() {
@@ -297,16 +305,16 @@ impl Opened {
                 None => Arc::new(parked),
             };
         }
-        let info = <[_; 1]>::try_from(self.infos).map_or_else(of_several, |[only]| only);
+        let info = <[_; 1]>::try_from(self.infos).map_or_else(joined_info, |[only]| only);
         Ok((tools, info))
     }
 }
 
 /// The joined server info of several sources.
-fn of_several(infos: Vec<Option<ServerInfo>>) -> Option<ServerInfo> {
-    let said: Vec<_> = infos.into_iter().flatten().filter_map(|info| info.instructions).collect();
-    let instructions = said.join("\n\n");
-    (!said.is_empty()).then(|| ServerInfo { instructions: Some(instructions), ..ServerInfo::default() })
+fn joined_info(infos: Vec<Option<ServerInfo>>) -> Option<ServerInfo> {
+    let texts: Vec<_> = infos.into_iter().flatten().filter_map(|info| info.instructions).collect();
+    let instructions = texts.join("\n\n");
+    (!texts.is_empty()).then(|| ServerInfo { instructions: Some(instructions), ..ServerInfo::default() })
 }
 
 /// The prefix of a server started by a command, from its server info: the command itself may be `uvx` or

@@ -76,7 +76,7 @@ impl Shown {
 }
 
 pub(crate) fn run(clean: bool, json: bool) -> Result<ExitCode> {
-    let mut shown = look(clean)?;
+    let mut shown = found(clean)?;
     toolbridge::small_runtime()?.block_on(async {
         for session in &mut shown {
             session.count().await;
@@ -92,7 +92,7 @@ pub(crate) fn watch(json: bool) -> Result<ExitCode> {
         let mut before = HashMap::<String, (u64, Instant)>::new();
         let clear = if !json && stdout().is_terminal() { CLEAR } else { "" };
         loop {
-            let mut shown = look(false)?;
+            let mut shown = found(false)?;
             for session in &mut shown {
                 session.count().await;
                 let Some(calls) = session.calls else { continue };
@@ -112,7 +112,8 @@ pub(crate) fn watch(json: bool) -> Result<ExitCode> {
     })
 }
 
-fn look(clean: bool) -> Result<Vec<Shown>> {
+/// The sessions of this user; `clean` removes the stale ones.
+fn found(clean: bool) -> Result<Vec<Shown>> {
     let holders: HashMap<_, _> = named_sessions(&names_dirs())
         .into_iter()
         .map(|session| {

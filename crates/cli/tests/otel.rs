@@ -217,7 +217,7 @@ fn spans_of_both_processes_are_parts_of_the_clients_trace() {
 }
 
 #[test]
-fn a_call_that_fails_is_a_span_that_failed_and_a_trace_of_its_own_begins() {
+fn a_failed_call_is_a_failed_span_in_a_new_trace() {
     let (url, spans) = collector();
     call(&url, &[("fail", json!({ "message": SECRET }))], &json!({}));
     let got: Vec<_> = (0..2).map(|_| spans.recv_timeout(PATIENCE).unwrap()).collect();

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use toolbridge::{Answer as Answered, CallContext, Client, RawJson, ToolError};
 
-use crate::error::invalid;
+use crate::error::{Result, invalid};
 use crate::event_loop::{EventLoop, undelivered};
 use crate::process::lock;
 use crate::task::Task;
 use crate::threads::Threads;
 
-type Answer = Result<RawJson, ToolError>;
+type Answer = std::result::Result<RawJson, ToolError>;
 
 /// A call into Python: a tool call, a permission request, or a question from a tool to the user. It is
 /// answered once.
@@ -106,8 +106,8 @@ impl Call {
         schema: &[u8],
         place: EventLoop,
         done: Py<PyAny>,
-    ) -> PyResult<Task> {
-        let schema: Value = serde_json::from_slice(schema).map_err(|error| invalid(error.to_string()))?;
+    ) -> Result<Task> {
+        let schema: Value = serde_json::from_slice(schema).map_err(invalid)?;
         let context = lock(&self.end).context.clone();
         Task::start(py, place, done, async move {
             let answer = match context {
@@ -190,7 +190,7 @@ impl Asker {
         let call = Call { name, arguments, tool_use_id, tool, client, answer: answered, end };
         let lost = if let Some(threads) = threads {
             threads.run(call);
-            "there is no thread for the tool, or it gave no answer"
+            "no thread could be started for the tool, or it returned no answer"
         } else {
             let posted = Python::try_attach(|py| {
                 let call = Bound::new(py, call)?.into_any();
@@ -199,7 +199,7 @@ impl Asker {
             match posted {
                 None => return failed("the interpreter is shutting down".into()),
                 Some(Err(error)) => return failed(format!("cannot reach the event loop: {error}")),
-                Some(Ok(())) => "the tool's task was given up by its event loop",
+                Some(Ok(())) => "the event loop ended before the tool's task",
             }
         };
         answer.await.unwrap_or_else(|_| failed(lost.into()))

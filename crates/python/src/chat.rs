@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use toolbridge::claude;
 
 use crate::config::prompt;
-use crate::error::{exception, invalid};
+use crate::error::{Result, invalid};
 use crate::event_loop::EventLoop;
 use crate::json;
 use crate::process::{Own, lock};
@@ -32,38 +32,33 @@ impl Chat {
         Self { open: Mutex::new(Own::new(Open { chat, tools })), event_loop }
     }
 
-    fn with<T>(&self, call: impl FnOnce(&mut Open) -> PyResult<T>) -> PyResult<T> {
+    fn with<T>(&self, call: impl FnOnce(&mut Open) -> Result<T>) -> Result<T> {
         let mut open = lock(&self.open);
-        let over = || {
-            invalid("the conversation was closed, or belongs to the process that this one was forked from")
-        };
-        call(open.get_mut().ok_or_else(over)?)
+        match open.get_mut() {
+            Some(open) => call(open),
+            None => Err(invalid(
+                "the conversation was closed, or belongs to the process that this one was forked from",
+            )),
+        }
     }
 
     /// Sends the CLI a control request; `done` is called with the response.
-    fn ask<T, F>(
-        &self,
-        py: Python<'_>,
-        done: Py<PyAny>,
-        ask: impl FnOnce(&claude::Chat) -> PyResult<F>,
-    ) -> PyResult<Task>
+    fn ask<T, F>(&self, py: Python<'_>, done: Py<PyAny>, ask: impl FnOnce(&claude::Chat) -> F) -> Result<Task>
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
-        F: Future<Output = Result<T, toolbridge::ClaudeCodeError>> + Send + 'static,
+        F: Future<Output = std::result::Result<T, toolbridge::ClaudeCodeError>> + Send + 'static,
     {
-        let answer = self.with(|open| ask(&open.chat))?;
-        Task::start(py, self.event_loop.clone_ref(py), done, async move {
-            answer.await.map_err(|error| exception(&error))
-        })
+        let answer = self.with(|open| Ok(ask(&open.chat)))?;
+        Task::start(py, self.event_loop.clone_ref(py), done, async move { Ok(answer.await?) })
     }
 }
 
 #[pymethods]
 impl Chat {
     /// Sends a prompt: a JSON list of texts and attachments. The answer arrives through the stream.
-    fn stream(&self, py: Python<'_>, prompt_json: &[u8]) -> PyResult<Stream> {
-        let said = prompt(prompt_json).map_err(|error| exception(&error))?;
-        let stream = self.with(|open| open.chat.stream(said).map_err(|error| exception(&error)))?;
+    fn stream(&self, py: Python<'_>, prompt_json: &[u8]) -> Result<Stream> {
+        let inputs = prompt(prompt_json)?;
+        let stream = self.with(|open| Ok(open.chat.stream(inputs)?))?;
         Ok(Stream::new(stream, self.event_loop.clone_ref(py)))
     }
 
@@ -73,51 +68,51 @@ impl Chat {
         lock(&self.open).get()?.chat.session_id().map(Into::into)
     }
 
-    fn set_model(&self, py: Python<'_>, model: Option<&str>, done: Py<PyAny>) -> PyResult<Task> {
-        self.ask(py, done, |chat| Ok(chat.set_model(model)))
+    fn set_model(&self, py: Python<'_>, model: Option<&str>, done: Py<PyAny>) -> Result<Task> {
+        self.ask(py, done, |chat| chat.set_model(model))
     }
 
-    fn set_permission_mode(&self, py: Python<'_>, mode: &str, done: Py<PyAny>) -> PyResult<Task> {
+    fn set_permission_mode(&self, py: Python<'_>, mode: &str, done: Py<PyAny>) -> Result<Task> {
         let mode = serde_json::from_value(mode.into())
-            .map_err(|error| invalid(format!("the permission mode is not understood: {error}")))?;
-        self.ask(py, done, |chat| Ok(chat.set_permission_mode(mode)))
+            .map_err(|error| invalid(format!("the permission mode is invalid: {error}")))?;
+        self.ask(py, done, |chat| chat.set_permission_mode(mode))
     }
 
     /// `done` is called with a JSON list.
-    fn mcp_servers(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+    fn mcp_servers(&self, py: Python<'_>, done: Py<PyAny>) -> Result<Task> {
         self.ask(py, done, |chat| {
             let servers = chat.mcp_servers();
-            Ok(async move { Ok(json(&servers.await?)) })
+            async move { Ok(json(&servers.await?)) }
         })
     }
 
     /// `done` is called with a JSON object.
-    fn context_usage(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+    fn context_usage(&self, py: Python<'_>, done: Py<PyAny>) -> Result<Task> {
         self.ask(py, done, |chat| {
             let usage = chat.context_usage();
-            Ok(async move { Ok(usage.await?.as_bytes().to_vec()) })
+            async move { Ok(usage.await?.as_bytes().to_vec()) }
         })
     }
 
-    fn rewind_files(&self, py: Python<'_>, prompt_id: &str, done: Py<PyAny>) -> PyResult<Task> {
-        self.ask(py, done, |chat| Ok(chat.rewind_files(prompt_id)))
+    fn rewind_files(&self, py: Python<'_>, prompt_id: &str, done: Py<PyAny>) -> Result<Task> {
+        self.ask(py, done, |chat| chat.rewind_files(prompt_id))
     }
 
     /// Adds a tool and notifies the CLI.
-    fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> PyResult<()> {
+    fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> Result<()> {
         self.with(|open| match &open.tools {
-            Some(tools) => tools.add(py, tool).map_err(|error| exception(&error)),
+            Some(tools) => Ok(tools.add(py, tool)?),
             None => Err(invalid("a conversation that began without tools has none")),
         })
     }
 
     /// Removes a tool and notifies the CLI. Returns whether it existed.
-    fn remove(&self, name: &str) -> PyResult<bool> {
+    fn remove(&self, name: &str) -> Result<bool> {
         self.with(|open| Ok(open.tools.as_ref().is_some_and(|tools| tools.remove(name))))
     }
 
     /// Stops the CLI; `done` is called when it has exited and everything is cleaned up.
-    fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+    fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> Result<Task> {
         let open = lock(&self.open).take();
         Task::start(py, self.event_loop.clone_ref(py), done, async move {
             if let Some(Open { chat, .. }) = open {

@@ -2,14 +2,11 @@
 
 use std::path::PathBuf;
 
-use pyo3::PyResult;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use toolbridge::claude::{Conversation, Settings, find_cli};
 use toolbridge::core::set;
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Input, Request, ServerInfo};
-
-use crate::error::invalid;
 
 /// Settings shared by all requests of a model.
 #[derive(Clone, Deserialize)]
@@ -53,8 +50,9 @@ struct SettingsConfig {
 }
 
 impl ModelConfig {
-    pub(crate) fn parse(json: &[u8]) -> PyResult<Self> {
-        serde_json::from_slice(json).map_err(|error| invalid(format!("a setting is not understood: {error}")))
+    pub(crate) fn parse(json: &[u8]) -> Result<Self, ClaudeCodeError> {
+        serde_json::from_slice(json)
+            .map_err(|error| invalid_request(format!("a setting is invalid: {error}")))
     }
 
     pub(crate) fn build(self) -> Result<ClaudeCodeModel, ClaudeCodeError> {
@@ -84,7 +82,7 @@ impl SettingsConfig {
     fn settings(mut self) -> Result<Settings, ClaudeCodeError> {
         let others = Value::Object(std::mem::take(&mut self.others));
         let settings: Settings = serde_json::from_value(others)
-            .map_err(|error| invalid_request(format!("a setting is not understood: {error}")))?;
+            .map_err(|error| invalid_request(format!("a setting is invalid: {error}")))?;
         let copy_id = self.session_id.clone().filter(|_| self.fork_session);
         let settings = match self.conversation()? {
             Some(conversation) => settings.conversation(conversation),
@@ -123,13 +121,12 @@ impl SettingsConfig {
 
 /// Parses a prompt.
 pub(crate) fn prompt(json: &[u8]) -> Result<Vec<Input>, ClaudeCodeError> {
-    serde_json::from_slice(json)
-        .map_err(|error| invalid_request(format!("the prompt is not understood: {error}")))
+    serde_json::from_slice(json).map_err(|error| invalid_request(format!("the prompt is invalid: {error}")))
 }
 
 /// Parses a request.
 pub(crate) fn request(json: &[u8]) -> Result<Request, ClaudeCodeError> {
-    let said: RequestConfig = serde_json::from_slice(json)
-        .map_err(|error| invalid_request(format!("the request is not understood: {error}")))?;
-    Ok(said.request.settings(said.settings.settings()?))
+    let RequestConfig { request, settings } = serde_json::from_slice(json)
+        .map_err(|error| invalid_request(format!("the request is invalid: {error}")))?;
+    Ok(request.settings(settings.settings()?))
 }

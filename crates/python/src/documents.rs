@@ -10,7 +10,7 @@ use toolbridge::core::set;
 use toolbridge::docs::{DocsError, DocumentsBuilder, LogLevel};
 use tracing::Level;
 
-use crate::error::{docs_exception, invalid};
+use crate::error::{Result, invalid};
 use crate::log;
 
 /// The logger for the lines about calls.
@@ -85,7 +85,7 @@ impl Documents {
         cache: Option<Cache>,
         log_level: Option<&str>,
         init: bool,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let mut builder = toolbridge::Documents::builder()
             .allow_file_scope(allow_file_scope)
             .read_only(read_only)
@@ -111,7 +111,7 @@ impl Documents {
             log_level = log_level,
         }
         // Disk access can be slow, so release the interpreter.
-        py.detach(|| opened(builder, init)).map_err(|error| docs_exception(&error))
+        Ok(py.detach(|| opened(builder, init))?)
     }
 
     /// The names of the tools.
@@ -144,7 +144,7 @@ impl Documents {
     }
 }
 
-fn opened(builder: DocumentsBuilder, init: bool) -> Result<Documents, DocsError> {
+fn opened(builder: DocumentsBuilder, init: bool) -> std::result::Result<Documents, DocsError> {
     if init {
         builder.init()?;
     }
@@ -152,7 +152,7 @@ fn opened(builder: DocumentsBuilder, init: bool) -> Result<Documents, DocsError>
     Ok(Documents { source: builder.open()?, manuals, vault })
 }
 
-fn count(name: &str, most: i64) -> PyResult<usize> {
+fn count(name: &str, most: i64) -> Result<usize> {
     usize::try_from(most)
         .map_err(|_| invalid(format!("`{name}` is `{most}`, which is not a whole number from 1 upwards")))
 }
@@ -167,8 +167,8 @@ impl io::Write for LogLines {
         struct Line {
             level: String,
         }
-        let said = serde_json::from_slice::<Line>(line).ok().and_then(|said| said.level.parse().ok());
-        let level = match said {
+        let level = serde_json::from_slice::<Line>(line).ok().and_then(|line| line.level.parse().ok());
+        let level = match level {
             Some(LogLevel::Error) => Level::ERROR,
             Some(LogLevel::Warn) => Level::WARN,
             _ => Level::INFO,

@@ -14,7 +14,7 @@ use crate::event_loop::EventLoop;
 
 /// A Python hook.
 #[derive(FromPyObject)]
-pub(crate) struct Listening {
+pub(crate) struct NativeHook {
     event: String,
     matcher: String,
     /// Called with a [`Call`](crate::call::Call) when the hook's event occurs.
@@ -24,7 +24,7 @@ pub(crate) struct Listening {
 /// A hook's answer from Python.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Heard {
+struct HookAnswer {
     decision: Option<Decision>,
     input: Option<Value>,
     context: Option<String>,
@@ -42,26 +42,27 @@ enum Decision {
     Stop(String),
 }
 
-impl Listening {
+impl NativeHook {
     /// Adds the hook to a request.
-    pub(crate) fn give(self, event_loop: EventLoop, request: Request) -> Request {
+    pub(crate) fn add_to(self, event_loop: EventLoop, request: Request) -> Request {
         let asker = Arc::new(Asker::new(event_loop, self.call));
-        request.hook(self.event.as_str().into(), self.matcher, move |call| heard(Arc::clone(&asker), call))
+        request
+            .hook(self.event.as_str().into(), self.matcher, move |call| call_hook(Arc::clone(&asker), call))
     }
 }
 
-async fn heard(asker: Arc<Asker>, call: HookCall) -> HookOutput {
+async fn call_hook(asker: Arc<Asker>, call: HookCall) -> HookOutput {
     let event = call.event;
     let answer = asker.ask(None, event.to_string(), RawJson::from(&call.input), None, None).await;
     let failed = |why: String| HookOutput::failure(&event, format!("a hook for {event} failed: {why}"));
-    match answer.map(|answer| answer.decode::<Heard>()) {
-        Ok(Ok(heard)) => heard.output(),
-        Ok(Err(error)) => failed(format!("its answer is not understood: {error}")),
+    match answer.map(|answer| answer.decode::<HookAnswer>()) {
+        Ok(Ok(answer)) => answer.output(),
+        Ok(Err(error)) => failed(format!("its answer is invalid: {error}")),
         Err(error) => failed(format!("{error} (type: {})", error.type_name())),
     }
 }
 
-impl Heard {
+impl HookAnswer {
     fn output(self) -> HookOutput {
         let mut output = match self.decision {
             None => HookOutput::raw(self.raw),

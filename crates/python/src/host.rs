@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,13 +11,16 @@ use toolbridge::claude::{PermissionRequest, PermissionUpdate};
 use toolbridge::{Answer, AskRequest, CancellationToken, ClaudeCodeError, Permission, RawJson, Request};
 
 use crate::call::Asker;
+use crate::config;
 use crate::event_loop::{EventLoop, undelivered};
-use crate::hook::Listening;
+use crate::hook::NativeHook;
 use crate::tools::{Live, Offer};
 
 /// The tools and callbacks that Python provides for one request.
 #[derive(FromPyObject)]
 pub(crate) struct Host {
+    /// The request and its settings as JSON.
+    request: PyBackedBytes,
     server_name: String,
     transport: String,
     /// Called with a [`Call`](crate::call::Call) for each permission request, if there is a `can_use_tool`.
@@ -27,7 +31,7 @@ pub(crate) struct Host {
     message: Option<Py<PyAny>>,
     /// Called with each line of the CLI's stderr, if there is a callback.
     stderr: Option<Py<PyAny>>,
-    hooks: Vec<Listening>,
+    hooks: Vec<NativeHook>,
     /// Ends the request early; its answer is what was received so far.
     until: Option<Py<Ending>>,
 }
@@ -58,25 +62,25 @@ enum Decision {
 }
 
 impl Host {
-    /// Adds everything to a request; callbacks run on the event loop of that request.
+    /// The request with its tools and callbacks, which run on the event loop.
     ///
     /// # Errors
     ///
-    /// Fails if the tools or the transport are invalid.
-    pub(crate) fn give(
+    /// Fails if the request, the tools or the transport are invalid.
+    pub(crate) fn request(
         self,
         py: Python<'_>,
         event_loop: &EventLoop,
         offer: Offer,
-        mut request: Request,
     ) -> Result<(Request, Option<Live>), ClaudeCodeError> {
-        if let Some(decide) = self.decide {
-            let asker = Arc::new(Asker::new(event_loop.clone_ref(py), decide));
-            request = request.can_use_tool(move |asked| decided(Arc::clone(&asker), asked));
+        let mut request = config::request(&self.request)?;
+        if let Some(function) = self.decide {
+            let asker = Arc::new(Asker::new(event_loop.clone_ref(py), function));
+            request = request.can_use_tool(move |asked| decide(Arc::clone(&asker), asked));
         }
-        if let Some(ask) = self.ask {
-            let asker = Arc::new(Asker::new(event_loop.clone_ref(py), ask));
-            request = request.on_ask(move |asked| answered(Arc::clone(&asker), asked));
+        if let Some(function) = self.ask {
+            let asker = Arc::new(Asker::new(event_loop.clone_ref(py), function));
+            request = request.on_ask(move |asked| answer_question(Arc::clone(&asker), asked));
         }
         if let Some(callback) = self.message {
             let event_loop = event_loop.clone_ref(py);
@@ -91,7 +95,7 @@ impl Host {
             });
         }
         for hook in self.hooks {
-            request = hook.give(event_loop.clone_ref(py), request);
+            request = hook.add_to(event_loop.clone_ref(py), request);
         }
         if let Some(until) = &self.until {
             request = request.until(until.get().0.clone());
@@ -119,7 +123,7 @@ struct Answered {
     content: Option<Value>,
 }
 
-async fn answered(asker: Arc<Asker>, request: AskRequest) -> Answer<Value> {
+async fn answer_question(asker: Arc<Asker>, request: AskRequest) -> Answer<Value> {
     let AskRequest { server_name, message, schema, url, .. } = request;
     let question = RawJson::from(&json!({ "message": message, "schema": schema, "url": url }));
     let answer = asker.ask(None, server_name, question, None, None).await;
@@ -134,7 +138,7 @@ async fn answered(asker: Arc<Asker>, request: AskRequest) -> Answer<Value> {
     }
 }
 
-async fn decided(asker: Arc<Asker>, request: PermissionRequest) -> Permission {
+async fn decide(asker: Arc<Asker>, request: PermissionRequest) -> Permission {
     let suggestions: Vec<_> = request.suggestions.iter().filter(|one| !is_unknown(one)).collect();
     let input = RawJson::from(json!({
         "tool_input": request.input,
@@ -146,22 +150,24 @@ async fn decided(asker: Arc<Asker>, request: PermissionRequest) -> Permission {
     let decision = asker.ask(None, request.tool_name, input, request.tool_use_id, None).await;
     match decision.map(|answer| answer.decode::<Decision>()) {
         Ok(Ok(Decision::Allow { updates, .. })) if updates.iter().any(is_unknown) => {
-            Permission::deny("the decision is not understood: one of its updates is none that there is")
+            Permission::deny("the decision is invalid: one of its updates is unknown")
         }
         Ok(Ok(Decision::Allow { tool_input: input, updates })) => Permission::AllowAnd { input, updates },
         Ok(Ok(Decision::Deny { message, interrupt })) => Permission::Deny { message, interrupt },
-        Ok(Err(error)) => Permission::deny(format!("the decision is not understood: {error}")),
-        Err(error) => Permission::deny(format!("nobody could decide: {error} (type: {})", error.type_name())),
+        Ok(Err(error)) => Permission::deny(format!("the decision is invalid: {error}")),
+        Err(error) => {
+            Permission::deny(format!("`can_use_tool` failed: {error} (type: {})", error.type_name()))
+        }
     }
 }
 
 fn post(
     event_loop: &EventLoop,
     callback: &Py<PyAny>,
-    said: impl for<'py> FnOnce(Python<'py>) -> Bound<'py, PyAny>,
+    argument: impl for<'py> FnOnce(Python<'py>) -> Bound<'py, PyAny>,
 ) {
     Python::try_attach(|py| {
-        if let Err(error) = event_loop.post(py, callback.bind(py), [said(py)]) {
+        if let Err(error) = event_loop.post(py, callback.bind(py), [argument(py)]) {
             undelivered(py, &error);
         }
     });

@@ -66,7 +66,7 @@ pub(crate) fn queue() -> (Sender, impl Future<Output = ()> + Send) {
     let work = async move {
         while let Some(record) = records.recv().await {
             Python::try_attach(|py| {
-                if let Err(error) = handed_over(py, &record) {
+                if let Err(error) = deliver(py, &record) {
                     error.write_unraisable(py, None);
                 }
             });
@@ -101,7 +101,7 @@ pub(crate) fn refresh_threshold(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-fn handed_over(py: Python<'_>, record: &Record) -> PyResult<()> {
+fn deliver(py: Python<'_>, record: &Record) -> PyResult<()> {
     let logger = py.import("logging")?.call_method1("getLogger", (record.logger,))?;
     let level = python_level(record.level);
     if logger.call_method1("isEnabledFor", (level,))?.extract()? {

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use toolbridge::{ClaudeCodeModel, Request};
 
 use crate::chat::Chat;
-use crate::config::{ModelConfig, request};
-use crate::error::exception;
+use crate::config::ModelConfig;
+use crate::error::Result;
 use crate::event_loop::EventLoop;
 use crate::host::Host;
 use crate::process::lock;
@@ -60,8 +60,8 @@ impl Place {
 }
 
 impl Built {
-    fn new(config: &ModelConfig) -> PyResult<Self> {
-        let model = config.clone().build().map_err(|error| exception(&error))?;
+    fn new(config: &ModelConfig) -> Result<Self> {
+        let model = config.clone().build()?;
         Ok(Self { pid: std::process::id(), model, last: None })
     }
 }
@@ -70,7 +70,7 @@ impl Built {
 impl Model {
     /// Creates a model from the settings in a JSON object, which are checked.
     #[new]
-    fn new(config: &[u8]) -> PyResult<Self> {
+    fn new(config: &[u8]) -> Result<Self> {
         let config = ModelConfig::parse(config)?;
         let built = Mutex::new(Built::new(&config)?);
         Ok(Self { config, built })
@@ -78,51 +78,30 @@ impl Model {
 
     /// Starts a request. `done` is called on the host's event loop with the answer as JSON, or with an
     /// exception.
-    fn request(
-        &self,
-        py: Python<'_>,
-        request_json: &[u8],
-        host: &Bound<'_, PyAny>,
-        done: Py<PyAny>,
-    ) -> PyResult<Task> {
-        let Begun { model, place, request, event_loop, .. } = self.begin(py, request_json, host)?;
+    fn request(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
+        let Begun { model, place, request, event_loop, .. } = self.begin(py, host)?;
         Task::start(py, event_loop, done, async move {
-            let answer = place.work(Box::pin(model.request_with_metadata(request))).await;
-            answer.map(|answer| json(&answer)).map_err(|error| exception(&error))
+            Ok(json(&place.work(Box::pin(model.request_with_metadata(request))).await?))
         })
     }
 
     /// Starts a request whose events are streamed. `done` is called with a [`Stream`] or an exception.
-    fn stream(
-        &self,
-        py: Python<'_>,
-        request_json: &[u8],
-        host: &Bound<'_, PyAny>,
-        done: Py<PyAny>,
-    ) -> PyResult<Task> {
-        let Begun { model, place, request, event_loop, .. } = self.begin(py, request_json, host)?;
+    fn stream(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
+        let Begun { model, place, request, event_loop, .. } = self.begin(py, host)?;
         let for_stream = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
-            let stream = place.work(Box::pin(model.request_stream(request))).await;
-            let stream = stream.map_err(|error| exception(&error))?;
+            let stream = place.work(Box::pin(model.request_stream(request))).await?;
             Ok(Stream::new(stream, for_stream))
         })
     }
 
     /// Opens a conversation, from a request without a prompt. `done` is called with a [`Chat`] or an
     /// exception.
-    fn open(
-        &self,
-        py: Python<'_>,
-        request_json: &[u8],
-        host: &Bound<'_, PyAny>,
-        done: Py<PyAny>,
-    ) -> PyResult<Task> {
-        let Begun { model, place, request, tools, event_loop } = self.begin(py, request_json, host)?;
+    fn open(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
+        let Begun { model, place, request, tools, event_loop } = self.begin(py, host)?;
         let for_chat = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
-            let chat = place.work(Box::pin(model.conversation().like(request).open())).await;
-            let chat = chat.map_err(|error| exception(&error))?;
+            let chat = place.work(Box::pin(model.conversation().like(request).open())).await?;
             Ok(Chat::new(chat, tools, for_chat))
         })
     }
@@ -135,24 +114,22 @@ impl Model {
         count: usize,
         host: &Bound<'_, PyAny>,
         done: Py<PyAny>,
-    ) -> PyResult<Task> {
+    ) -> Result<Task> {
         let event_loop: EventLoop = host.extract()?;
         log::refresh_threshold(py)?;
         let model = self.built()?.model.clone();
-        Task::start(py, event_loop, done, async move {
-            model.keep_warm(count).await.map_err(|error| exception(&error))
-        })
+        Task::start(py, event_loop, done, async move { Ok(model.keep_warm(count).await?) })
     }
 
     /// Reads or changes the conversations that the CLI stores, as the JSON object describes; returns JSON.
-    fn sessions<'py>(&self, py: Python<'py>, asked: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    fn sessions<'py>(&self, py: Python<'py>, asked: &[u8]) -> Result<Bound<'py, PyBytes>> {
         let model = self.built()?.model.clone();
         let answer = py.detach(|| sessions::answer(&model, asked))?;
         Ok(PyBytes::new(py, &answer))
     }
 
     /// Interrupts all running requests, and returns their number.
-    fn interrupt(&self) -> PyResult<usize> {
+    fn interrupt(&self) -> Result<usize> {
         Ok(self.built()?.model.interrupt())
     }
 }
@@ -169,7 +146,7 @@ struct Begun {
 impl Model {
     /// The model of this process; after a fork the child builds its own, because the requests are the
     /// parent's.
-    fn built(&self) -> PyResult<MutexGuard<'_, Built>> {
+    fn built(&self) -> Result<MutexGuard<'_, Built>> {
         let mut built = lock(&self.built);
         if built.pid != std::process::id() {
             let own = Built::new(&self.config)?;
@@ -180,12 +157,11 @@ impl Model {
         Ok(built)
     }
 
-    fn begin(&self, py: Python<'_>, request_json: &[u8], host: &Bound<'_, PyAny>) -> PyResult<Begun> {
+    fn begin(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> Result<Begun> {
         let event_loop: EventLoop = host.extract()?;
         let (offer, host): (Offer, Host) = (host.extract()?, host.extract()?);
         log::refresh_threshold(py)?;
-        let request = request(request_json).and_then(|request| host.give(py, &event_loop, offer, request));
-        let (request, tools) = request.map_err(|error| exception(&error))?;
+        let (request, tools) = host.request(py, &event_loop, offer)?;
         let mut built = self.built()?;
         let (behind, next) = oneshot::channel();
         let place = Place { before: built.last.replace(next), behind };

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use toolbridge::core::set;
 use toolbridge::nats::{Access, Tools};
 
-use crate::error::nats_exception;
+use crate::error::Result;
 use crate::event_loop::EventLoop;
 use crate::server::{Running, RunningServer};
 use crate::task::Task;
@@ -56,9 +56,9 @@ impl NatsTools {
         client_certificate: Option<(PathBuf, PathBuf)>,
         inbox_prefix: Option<String>,
         prefix: Option<String>,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         // Check the URL now, to report errors early.
-        _ = Tools::from_url(&url).map_err(|error| nats_exception(&error))?;
+        _ = Tools::from_url(&url)?;
         let mut access = Access::new();
         set!(access:
             credentials_file = credentials_file,
@@ -80,13 +80,12 @@ impl NatsTools {
     }
 
     /// Connects; `done` is called with a [`RunningServer`].
-    fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> PyResult<Task> {
+    fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
         let event_loop: EventLoop = host.extract()?;
-        let tools =
-            Tools::from_url(&self.url).map_err(|error| nats_exception(&error))?.access(self.access.clone());
+        let tools = Tools::from_url(&self.url)?.access(self.access.clone());
         let (prefix, for_stop) = (self.prefix.clone(), event_loop.clone_ref(py));
         Task::start(py, event_loop, done, async move {
-            let tools = tools.await.map_err(|error| nats_exception(&error))?;
+            let tools = tools.await?;
             Ok(RunningServer::new(Running::Nats(Arc::new(tools)), prefix, for_stop))
         })
     }

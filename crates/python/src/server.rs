@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use toolbridge::{Combined, McpServerBuilder, RegistrationError, ToolSource};
 
-use crate::error::{invalid, server_exception};
+use crate::error::{Result, invalid};
 use crate::event_loop::EventLoop;
 use crate::process::{Own, lock};
 use crate::task::Task;
@@ -66,7 +66,7 @@ impl McpServer {
         name: Option<String>,
         prefix: Option<String>,
         start_timeout: Option<f64>,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let for_command = args.is_some() || env.is_some() || cwd.is_some();
         let for_url = headers.is_some() || bearer.is_some();
         let mut server: McpServerBuilder = match (command, url) {
@@ -115,8 +115,8 @@ impl McpServer {
     /// Raises:
     ///     `InvalidRequestError`: If the file cannot be read or is invalid.
     #[staticmethod]
-    fn from_config(path: PathBuf) -> PyResult<Vec<Self>> {
-        let servers = toolbridge::McpServer::from_config(path).map_err(|error| server_exception(&error))?;
+    fn from_config(path: PathBuf) -> Result<Vec<Self>> {
+        let servers = toolbridge::McpServer::from_config(path)?;
         Ok(servers.into_iter().map(|server| Self { prefix: Some(server.prefix()), server }).collect())
     }
 
@@ -127,12 +127,12 @@ impl McpServer {
     }
 
     /// Starts the server; `done` is called with a [`RunningServer`].
-    fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> PyResult<Task> {
+    fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
         let event_loop: EventLoop = host.extract()?;
         let (server, prefix) = (self.server.clone(), self.prefix.clone());
         let for_stop = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
-            let server = server.start().await.map_err(|error| server_exception(&error))?;
+            let server = server.start().await?;
             Ok(RunningServer::new(Running::Server(Arc::new(server)), prefix, for_stop))
         })
     }
@@ -167,7 +167,7 @@ impl RunningServer {
     }
 
     /// Stops the server; `done` is called when it has stopped.
-    fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+    fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> Result<Task> {
         let running = lock(&self.running).take();
         Task::start(py, self.event_loop.clone_ref(py), done, async move {
             if let Some(Running::Server(server)) = running {
@@ -190,7 +190,7 @@ impl RunningServer {
     }
 
     /// Adds this server's tools after the given ones.
-    pub(crate) fn join(&self, tools: Combined) -> Result<Combined, RegistrationError> {
+    pub(crate) fn join(&self, tools: Combined) -> std::result::Result<Combined, RegistrationError> {
         let Some(running) = lock(&self.running).get().cloned() else { return Ok(tools) };
         let source: Arc<dyn ToolSource> = match running {
             Running::Server(server) => server,

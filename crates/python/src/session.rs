@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use toolbridge::core::set;
 use toolbridge::{Parked, ServerInfo, ToolSource, ipc};
 
-use crate::error::{exception, invalid, ipc_exception};
+use crate::error::{Result, invalid};
 use crate::event_loop::EventLoop;
 use crate::process::{Own, lock};
 use crate::task::Task;
@@ -41,59 +41,55 @@ impl Session {
         names_dir: Option<PathBuf>,
         server: Option<&[u8]>,
         park: Option<usize>,
-    ) -> PyResult<Self> {
+    ) -> Result<Self> {
         let server = server.map(serde_json::from_slice::<ServerInfo>).transpose();
-        let server = server.map_err(|error| invalid(format!("`server` is not understood: {error}")))?;
+        let server = server.map_err(|error| invalid(format!("`server` is invalid: {error}")))?;
         let runtime = runtime::handle(py)?;
         let event_loop: EventLoop = host.extract()?;
         let offer: Offer = host.extract()?;
         log::refresh_threshold(py)?;
-        let (source, tools) = offer.serve(py, event_loop.clone_ref(py)).map_err(|error| exception(&error))?;
+        let (source, tools) = offer.serve(py, event_loop.clone_ref(py))?;
         let source: Arc<dyn ToolSource> = match park {
-            Some(limit) => {
-                let parked = Parked::new(source).map_err(|error| exception(&error.into()))?;
-                Arc::new(parked.limit_chars(limit))
-            }
+            Some(limit) => Arc::new(Parked::new(source)?.limit_chars(limit)),
             None => Arc::new(source),
         };
         let mut builder = ipc::Session::builder(source).bridge(bridge);
         set!(builder: dir = directory, name = name, names_dir = names_dir, server = server);
-        let session =
-            py.detach(|| runtime.block_on(builder.start())).map_err(|error| ipc_exception(&error))?;
+        let session = py.detach(|| runtime.block_on(builder.start()))?;
         let running = Arc::new(Running { session, tools });
         Ok(Self { running: Mutex::new(Own::new(running)), event_loop })
     }
 
     /// Adds a tool and notifies the clients.
-    fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> PyResult<()> {
-        self.running()?.tools.add(py, tool).map_err(|error| exception(&error))
+    fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> Result<()> {
+        Ok(self.running()?.tools.add(py, tool)?)
     }
 
     /// Removes a tool and notifies the clients. Returns whether it existed.
-    fn remove(&self, name: &str) -> PyResult<bool> {
+    fn remove(&self, name: &str) -> Result<bool> {
         Ok(self.running()?.tools.remove(name))
     }
 
     /// The complete object for `claude --mcp-config`, as JSON.
-    fn mcp_config(&self, name: &str) -> PyResult<Vec<u8>> {
-        let config = self.running()?.session.mcp_config(name).map_err(|error| ipc_exception(&error))?;
+    fn mcp_config(&self, name: &str) -> Result<Vec<u8>> {
+        let config = self.running()?.session.mcp_config(name)?;
         Ok(json(&config))
     }
 
     /// The socket's path.
     #[getter]
-    fn socket_path(&self) -> PyResult<PathBuf> {
+    fn socket_path(&self) -> Result<PathBuf> {
         Ok(self.running()?.session.socket_path().into())
     }
 
     /// The schema file's path.
     #[getter]
-    fn schema_path(&self) -> PyResult<PathBuf> {
+    fn schema_path(&self) -> Result<PathBuf> {
         Ok(self.running()?.session.schema_path().into())
     }
 
     /// Removes the files and cancels the calls; `done` is called when they have ended.
-    fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+    fn stop(&self, py: Python<'_>, done: Py<PyAny>) -> Result<Task> {
         let running = lock(&self.running).take();
         Task::start(py, self.event_loop.clone_ref(py), done, async move {
             if let Some(running) = running {
@@ -111,7 +107,7 @@ impl Session {
 }
 
 impl Session {
-    fn running(&self) -> PyResult<Arc<Running>> {
+    fn running(&self) -> Result<Arc<Running>> {
         lock(&self.running).get().cloned().ok_or_else(|| {
             invalid("the session has ended, or belongs to the process that this one was forked from")
         })

@@ -1,10 +1,9 @@
 //! The conversations that the CLI stores, for Python.
 
-use pyo3::PyResult;
 use serde::Deserialize;
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel};
 
-use crate::error::{exception, invalid};
+use crate::error::{Result, invalid};
 use crate::json;
 
 /// A request from Python.
@@ -27,12 +26,15 @@ enum What {
     Fork { session_id: String, up_to: Option<String>, title: Option<String> },
 }
 
-pub(crate) fn answer(model: &ClaudeCodeModel, asked: &[u8]) -> PyResult<Vec<u8>> {
+pub(crate) fn answer(model: &ClaudeCodeModel, asked: &[u8]) -> Result<Vec<u8>> {
     let asked: Asked = serde_json::from_slice(asked).map_err(invalid)?;
-    done(model, asked).map_err(|error| exception(&error))
+    Ok(done(model, asked)?)
 }
 
-fn done(model: &ClaudeCodeModel, Asked { everywhere, what }: Asked) -> Result<Vec<u8>, ClaudeCodeError> {
+fn done(
+    model: &ClaudeCodeModel,
+    Asked { everywhere, what }: Asked,
+) -> std::result::Result<Vec<u8>, ClaudeCodeError> {
     let sessions = model.sessions()?;
     let sessions = if everywhere { sessions.everywhere() } else { sessions };
     Ok(match what {

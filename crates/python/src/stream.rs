@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use toolbridge::claude::ResponseStream;
 use toolbridge::{CancellationToken, ClaudeCodeError, Event};
 
-use crate::error::{exception, invalid};
+use crate::error::{Result, invalid};
 use crate::event_loop::EventLoop;
 use crate::json;
 use crate::process::{Own, lock};
@@ -44,7 +44,7 @@ impl Stream {
 impl Stream {
     /// Waits for events. `done` is called with a list of JSON texts, which is empty at the end, or with an
     /// exception.
-    fn next(&self, py: Python<'_>, done: Py<PyAny>) -> PyResult<Task> {
+    fn next(&self, py: Python<'_>, done: Py<PyAny>) -> Result<Task> {
         if !lock(&self.open).is_own() {
             return Err(invalid("the request belongs to the process that this one was forked from"));
         }
@@ -54,8 +54,7 @@ impl Stream {
                 batch = std::future::poll_fn(|cx| poll_batch(&open, cx)) => batch,
                 () = closed.cancelled() => Ok(Vec::new()),
             };
-            let events = batch.map_err(|error| exception(&error))?;
-            Ok(events.iter().map(json).collect::<Vec<_>>())
+            Ok(batch?.iter().map(json).collect::<Vec<_>>())
         })
     }
 
@@ -79,7 +78,10 @@ impl Stream {
 }
 
 /// Waits for the first event, and returns all that are available.
-fn poll_batch(open: &Mutex<Own<Open>>, cx: &mut Context<'_>) -> Poll<Result<Vec<Event>, ClaudeCodeError>> {
+fn poll_batch(
+    open: &Mutex<Own<Open>>,
+    cx: &mut Context<'_>,
+) -> Poll<std::result::Result<Vec<Event>, ClaudeCodeError>> {
     let mut open = lock(open);
     let Some(open) = open.get_mut() else { return Poll::Ready(Ok(Vec::new())) };
     if let Some(error) = open.error.take() {

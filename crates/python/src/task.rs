@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use crate::error::Result;
 use crate::event_loop::{EventLoop, undelivered};
 use crate::process::lock;
 use crate::runtime;
@@ -52,16 +53,18 @@ impl Task {
         py: Python<'_>,
         event_loop: EventLoop,
         done: Py<PyAny>,
-        work: impl Future<Output = PyResult<T>> + Send + 'static,
-    ) -> PyResult<Self>
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<Self>
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
     {
         let runtime = runtime::handle(py)?;
         let work = async move {
             let outcome = AssertUnwindSafe(work).catch_unwind().await;
-            let outcome =
-                outcome.unwrap_or_else(|_| Err(PyRuntimeError::new_err("toolbridge panicked, see stderr")));
+            let outcome = outcome.map_or_else(
+                |_| Err(PyRuntimeError::new_err("toolbridge panicked, see stderr")),
+                |outcome| outcome.map_err(PyErr::from),
+            );
             // Fails if the interpreter is shutting down.
             Python::try_attach(|py| {
                 if let Err(error) = deliver(py, &event_loop, &done, outcome) {

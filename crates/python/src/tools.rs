@@ -90,7 +90,7 @@ impl Live {
     /// Fails if its name or its schema is invalid, or a tool of that name exists.
     pub(crate) fn add(&self, py: Python<'_>, tool: Py<PyAny>) -> Result<(), ClaudeCodeError> {
         let not_understood = |error: &dyn std::fmt::Display| ClaudeCodeError::InvalidRequest {
-            reason: format!("a tool is not understood: {error}"),
+            reason: format!("a tool is invalid: {error}"),
         };
         let served: Served = tool.extract(py).map_err(|error: PyErr| not_understood(&error))?;
         let described: Described =

@@ -57,7 +57,7 @@ def soon(is_so: Callable[[], object]) -> None:
     """Waits until a condition is true."""
     until = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
-        assert time.monotonic() < until, "it did not come to pass"
+        assert time.monotonic() < until, "the condition is still false"
         time.sleep(0.01)
 
 
@@ -312,3 +312,22 @@ def shown(here: World, *program: str | Path, **variables: str) -> str:
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+async def cli_answer(world: World, config: dict[str, Any]) -> str:
+    """The answer of the real CLI, started with these MCP servers."""
+    cli = await asyncio.create_subprocess_exec(
+        named("TOOLBRIDGE_TEST_CLAUDE"),
+        "-p",
+        "go",
+        "--mcp-config",
+        json.dumps(config),
+        "--strict-mcp-config",
+        "--allowedTools=mcp__tools",
+        env=world.environment,
+        cwd=world.home,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    stdout, _ = await asyncio.wait_for(cli.communicate(), PATIENCE_SECONDS)
+    return stdout.decode().strip()

@@ -147,7 +147,7 @@ async def test_a_stream_comes_in_pieces(world: MakeWorld, transport: Transport) 
     assert response.finish_reason == "stop"
 
 
-async def test_run_stream_gives_text_as_it_is_made(world: MakeWorld, transport: Transport) -> None:
+async def test_run_stream_yields_text_as_it_arrives(world: MakeWorld, transport: Transport) -> None:
     agent = Agent(world("text One, | two, | three.").model(transport))
     async with agent.run_stream("go") as result:
         pieces = [piece async for piece in result.stream_text(delta=True, debounce_by=None)]
@@ -293,7 +293,7 @@ async def test_output_that_is_not_accepted_is_asked_for_again(world: MakeWorld) 
     assert "Tokyo?" in asked
 
 
-async def test_instructions_and_system_prompts_are_told(world: MakeWorld) -> None:
+async def test_instructions_and_system_prompts_reach_the_model(world: MakeWorld) -> None:
     here = world("text ok")
     model = here.model(append_system_prompt="zebra model")
     agent = Agent(model, system_prompt="zebra system", instructions="zebra instructions")
@@ -303,7 +303,7 @@ async def test_instructions_and_system_prompts_are_told(world: MakeWorld) -> Non
     assert places == sorted(places)
 
 
-async def test_pictures_are_shown(world: MakeWorld) -> None:
+async def test_images_reach_the_model(world: MakeWorld) -> None:
     here = world("text red")
     image = BinaryContent(PICTURE, media_type="image/png")
     await Agent(here.model()).run(["What is it?", image])
@@ -346,7 +346,7 @@ def site() -> Iterator[str]:
         thread.join()
 
 
-async def test_what_lies_elsewhere_is_fetched_and_shown(world: MakeWorld, site: str) -> None:
+async def test_urls_are_downloaded_and_sent(world: MakeWorld, site: str) -> None:
     here = world("text ok")
     await Agent(here.model()).run(
         [
@@ -368,7 +368,7 @@ async def test_what_lies_elsewhere_is_fetched_and_shown(world: MakeWorld, site: 
     assert '{"zebra": "json"}' in told
 
 
-async def test_what_the_cli_cannot_take_is_said(world: MakeWorld, site: str) -> None:
+async def test_unsupported_content_is_an_error(world: MakeWorld, site: str) -> None:
     here = world("text ok")
     agent = Agent(here.model())
     noise = DocumentUrl(f"{site}/noise.bin", media_type="application/zip", force_download="allow-local")
@@ -427,7 +427,7 @@ async def test_usage_and_cost_are_counted(world: MakeWorld) -> None:
         assert float(usage.cost or 0) == pytest.approx(details["total_cost_usd"])
 
 
-async def test_the_settings_of_a_run_win(world: MakeWorld) -> None:
+async def test_the_settings_of_a_run_take_precedence(world: MakeWorld) -> None:
     here = world(f"{ADD}\n---\ntext more")
     agent = Agent(here.model(), model_settings=ClaudeCodeModelSettings(claude_code_max_turns=1))
 
@@ -509,7 +509,7 @@ async def test_the_agents_toolset_can_be_registered_by_hand(world: MakeWorld, tr
     assert model.get_mcp_servers() == {"pydantic_tools": stdio if transport == "stdio" else sdk}
 
 
-async def test_runs_at_once_do_not_know_of_each_other(world: MakeWorld, transport: Transport) -> None:
+async def test_concurrent_runs_are_independent(world: MakeWorld, transport: Transport) -> None:
     here = world("call who {}\n---\ntext {result}")
     agent = Agent(here.model(transport), deps_type=int)
 

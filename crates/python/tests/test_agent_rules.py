@@ -51,7 +51,7 @@ def note(text: str) -> str:
     return f"noted: {text}"
 
 
-async def test_an_error_of_the_api_is_pydantic_ais_too(world: MakeWorld) -> None:
+async def test_an_error_of_the_api_is_a_pydantic_ai_error(world: MakeWorld) -> None:
     model = world("error 529 we are overloaded").model("stdio", model_name="claude-opus-4-5")
     with pytest.raises(ModelHTTPError) as raised:
         await model.request(prompt(), None, ModelRequestParameters())
@@ -88,7 +88,7 @@ def test_a_status_has_the_class_that_pydantic_ai_has_for_it(status: int, name: s
     assert error.__notes__ == ["hint: wait"]
 
 
-def test_failures_of_a_model_are_told_from_others() -> None:
+def test_failures_of_a_model_are_distinct_from_invalid_requests() -> None:
     failures = (CLINotFoundError, CLIExecutionError, BridgeStartupError, IPCConnectionError)
     for kind in failures:
         error = kind("no", hint="do")
@@ -110,7 +110,7 @@ def test_failures_of_a_model_are_told_from_others() -> None:
     ],
 )
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_another_model_goes_on_where_this_one_fails(
+async def test_a_fallback_model_continues_after_a_failure(
     world: MakeWorld, script: str, options: dict[str, Any], is_streamed: bool
 ) -> None:
     model = FallbackModel(world(script).model(**options), TestModel(custom_output_text="the other"))
@@ -126,7 +126,7 @@ async def test_another_model_goes_on_where_this_one_fails(
         assert isinstance(error, ClaudeCodeError)  # noqa: PT017
 
 
-async def test_a_time_out_is_pydantic_ais(world: MakeWorld) -> None:
+async def test_a_timeout_is_a_pydantic_ai_error(world: MakeWorld) -> None:
     kind = getattr(exceptions, "ModelTimeoutError", ModelAPIError)
     with pytest.raises(kind, match="no result within 2 s") as raised:
         await world("hang").model(timeout=2.0).request(prompt(), None, ModelRequestParameters())
@@ -188,7 +188,7 @@ async def test_usage_counts_the_turns_of_the_cli(world: MakeWorld) -> None:
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-async def test_a_tool_may_want_another_try_as_often_as_it_may(world: MakeWorld, retries: int) -> None:
+async def test_retries_of_a_tool_are_limited(world: MakeWorld, retries: int) -> None:
     here = world(ENDLESS)
     agent = Agent(here.model(), retries=retries)
     seen: list[tuple[int, bool]] = []
@@ -203,7 +203,7 @@ async def test_a_tool_may_want_another_try_as_often_as_it_may(world: MakeWorld, 
     assert seen == [(n, n == retries) for n in range(retries + 1)]
 
 
-async def test_a_success_makes_a_tool_good_again(world: MakeWorld) -> None:
+async def test_a_success_resets_the_retries_of_a_tool(world: MakeWorld) -> None:
     calls = ['call note {"text": "again"}'] * 6
     here = world("\n---\n".join([*calls, "text ok"]))
     agent = Agent(here.model(), retries=1)
@@ -220,14 +220,14 @@ async def test_a_success_makes_a_tool_good_again(world: MakeWorld) -> None:
     assert seen == [0, 1, 0, 1, 0, 1]
 
 
-async def test_wrong_arguments_count_as_tries_too(world: MakeWorld) -> None:
+async def test_invalid_arguments_count_as_retries(world: MakeWorld) -> None:
     here = world("\n---\n".join(["call note {}"] * 9))
     with pytest.raises(UnexpectedModelBehavior, match="exceeded max retries count of 1"):
         await Agent(here.model(), tools=[note], retries=1).run("go")
     assert len(here.requests) <= 3
 
 
-async def test_a_setting_without_effect_is_said_once(
+async def test_a_setting_without_effect_is_warned_about_once(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(toolbridge.settings, "_warned", set())

@@ -68,7 +68,7 @@ async def test_prompts_and_tool_calls_follow_each_other_on_one_process(
     assert "My name is Ada." in str(other.requests[-1]["messages"])
 
 
-async def test_an_answer_comes_in_pieces(world: MakeWorld) -> None:
+async def test_an_answer_is_streamed_in_pieces(world: MakeWorld) -> None:
     here = world("text one | two\n---\ntext three | four")
     async with here.model().conversation() as chat:
         for want in (["one ", "two"], ["three ", "four"]):
@@ -82,7 +82,7 @@ async def test_an_answer_comes_in_pieces(world: MakeWorld) -> None:
             assert stream.cli_response is not None
 
 
-async def test_one_answer_is_interrupted_and_the_conversation_goes_on(
+async def test_after_an_interrupted_answer_the_conversation_continues(
     world: MakeWorld, transport: Transport
 ) -> None:
     here = world("call hang {}\n---\ntext first\n---\ncall hang {}\n---\ntext second\n---\ntext third")
@@ -174,7 +174,7 @@ class City(BaseModel):
     people: int
 
 
-async def test_answers_are_made_into_a_type(world: MakeWorld) -> None:
+async def test_answers_are_converted_to_the_output_type(world: MakeWorld) -> None:
     tokyo = 'call StructuredOutput {"name": "Tokyo", "people": 14}'
     here = world(f"{tokyo}\n---\n{tokyo.replace('Tokyo', 'Kyoto')}")
     async with here.model().conversation(output_type=City) as chat:
@@ -186,9 +186,7 @@ async def test_answers_are_made_into_a_type(world: MakeWorld) -> None:
         assert numbers == [1, 2]
 
 
-async def test_model_and_permissions_are_set_and_the_cli_says_how_it_is(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_model_and_permissions_change_between_prompts(world: MakeWorld, transport: Transport) -> None:
     here = world("text one\n---\ntext two")
     async with here.model(transport).conversation(toolsets=[add]) as chat:
         await chat.send("first")
@@ -204,7 +202,7 @@ async def test_model_and_permissions_are_set_and_the_cli_says_how_it_is(
         assert (await chat.context_usage())["totalTokens"] > 0
 
 
-async def test_files_are_brought_back(world: MakeWorld) -> None:
+async def test_files_are_restored(world: MakeWorld) -> None:
     here = world("text unused")
     path = here.home / "new.txt"
     here = world(
@@ -254,7 +252,7 @@ async def test_a_killed_cli_is_an_error_and_the_conversation_can_be_resumed(worl
     assert "zebra first" in str(here.requests[-1]["messages"])
 
 
-async def test_what_cannot_be_said_loses_nothing_and_after_the_end_nothing_works(world: MakeWorld) -> None:
+async def test_an_invalid_prompt_is_refused_and_a_closed_chat_fails(world: MakeWorld) -> None:
     here = world("text ok")
     async with here.model().conversation() as chat:
         with pytest.raises(InvalidRequestError, match="the prompt is empty"):

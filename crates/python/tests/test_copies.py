@@ -49,7 +49,7 @@ def travelled(model: ClaudeCodeModel) -> ClaudeCodeModel:
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, travelled])
-async def test_a_copy_asks_as_its_model_does(
+async def test_a_copy_has_the_settings_of_its_model(
     world: MakeWorld, copied: Callable[[ClaudeCodeModel], ClaudeCodeModel]
 ) -> None:
     here = world('call add {"a": 40, "b": 2}\n---\ntext {result}')
@@ -68,14 +68,14 @@ async def test_a_copy_asks_as_its_model_does(
     assert (await other.request(prompt(), None, ModelRequestParameters())).text == "42"
 
 
-async def test_a_copy_tells_the_same_listener(world: MakeWorld) -> None:
+async def test_a_copy_shares_its_callbacks(world: MakeWorld) -> None:
     listener = Listener()
     model = world("text ok").model(message_callback=listener.hear)
     await copy.deepcopy(model).request(prompt(), None, ModelRequestParameters())
     assert "result" in listener.heard
 
 
-def test_what_cannot_travel_is_said() -> None:
+def test_arguments_that_cannot_be_pickled_are_named() -> None:
     model = ClaudeCodeModel(can_use_tool=lambda _: True)
     with pytest.raises(pickle.PicklingError, match="`can_use_tool` of the model cannot be pickled"):
         pickle.dumps(model)

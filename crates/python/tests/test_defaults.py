@@ -75,7 +75,7 @@ async def test_prompts_and_history_are_text(world: MakeWorld, secret: Path, is_s
     assert SECRET not in json.dumps(here.requests)
 
 
-async def test_prompts_are_expanded_where_that_is_said(world: MakeWorld, secret: Path) -> None:
+async def test_prompts_are_expanded_if_enabled(world: MakeWorld, secret: Path) -> None:
     here = world("text ok")
     await Agent(here.model(expand_prompts=True)).run(f"see @{secret}")
     assert SECRET in json.dumps(here.requests[-1])
@@ -101,7 +101,7 @@ async def test_a_cli_that_would_expand_a_prompt_does_not_get_it(world: MakeWorld
     assert "`expand_prompts=True`" in raised.value.hint
 
 
-async def test_by_default_there_is_nothing_of_the_clis(world: MakeWorld) -> None:
+async def test_by_default_no_feature_of_the_cli_is_enabled(world: MakeWorld) -> None:
     here = world("text ok")
     (here.home / "CLAUDE.md").write_text("zebra memory")
     await Agent(here.model()).run("go")
@@ -112,7 +112,7 @@ async def test_by_default_there_is_nothing_of_the_clis(world: MakeWorld) -> None
     assert transcripts(here) == []
 
 
-async def test_the_whole_of_claude_code(world: MakeWorld) -> None:
+async def test_claude_code_enables_everything(world: MakeWorld) -> None:
     here = world("text ok")
     (here.home / "CLAUDE.md").write_text("zebra memory")
     for whole in (
@@ -150,7 +150,7 @@ async def test_single_parts_of_claude_code(world: MakeWorld) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_the_default_model_is_the_clis_and_the_answer_says_which(
+async def test_the_default_model_is_the_clis_and_named_in_the_answer(
     world: MakeWorld, is_streamed: bool
 ) -> None:
     here = world("text ok")
@@ -186,7 +186,7 @@ async def test_a_conversation_that_was_not_kept_cannot_be_resumed(world: MakeWor
     assert "keep_session" in raised.value.hint
 
 
-async def test_a_conversation_is_kept_under_its_id_where_that_is_said(world: MakeWorld) -> None:
+async def test_a_conversation_is_stored_under_its_id(world: MakeWorld) -> None:
     here = world("text one\n---\ntext two")
     name = str(uuid.uuid4())
     model = here.model(keep_session=True)
@@ -208,7 +208,7 @@ async def test_a_conversation_is_kept_under_its_id_where_that_is_said(world: Mak
 
 
 @pytest.mark.parametrize("tool", ["Bash", "mcp__tools__add", "add"])
-async def test_a_restriction_of_a_tool_that_there_is_not_is_said(world: MakeWorld, tool: str) -> None:
+async def test_a_restriction_of_a_missing_tool_is_an_error(world: MakeWorld, tool: str) -> None:
     here = world("text ok")
     model = here.model(tool_parameter_restrictions={tool: {"command": {"pattern": "^git "}}})
     with pytest.raises(

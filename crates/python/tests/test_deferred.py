@@ -66,7 +66,7 @@ async def go_on(
 
 
 @pytest.mark.both_transports
-async def test_an_approved_call_is_made_once_and_the_model_goes_on_from_its_result(
+async def test_an_approved_call_is_made_once_and_the_model_continues(
     world: MakeWorld, transport: Transport
 ) -> None:
     here = world(DELETE)
@@ -107,7 +107,7 @@ async def test_an_approved_call_is_made_once_and_the_model_goes_on_from_its_resu
     assert "a.txt is gone" in str(result["content"])
 
 
-async def test_a_denied_call_is_not_made_and_the_model_reads_why(
+async def test_a_denied_call_is_not_made_and_the_model_gets_the_reason(
     world: MakeWorld, transport: Transport
 ) -> None:
     here = world(DELETE)
@@ -176,7 +176,7 @@ TWO = (
 )
 
 
-async def test_calls_beside_it_are_made_once_each(world: MakeWorld, transport: Transport) -> None:
+async def test_calls_parallel_to_a_deferred_one_are_made_once(world: MakeWorld, transport: Transport) -> None:
     here = world(TWO)
     agent, deleted = deleter(here, transport)
     done: list[str] = []
@@ -208,7 +208,9 @@ async def test_calls_beside_it_are_made_once_each(world: MakeWorld, transport: T
         assert text in told
 
 
-async def test_a_call_under_way_beside_it_comes_to_its_end(world: MakeWorld, transport: Transport) -> None:
+async def test_a_running_call_parallel_to_a_deferred_one_finishes(
+    world: MakeWorld, transport: Transport
+) -> None:
     here = world('call slow {} as toolu_slow\ncall delete {"path": "a.txt"} as toolu_a\n---\ntext {results}')
     agent, _ = deleter(here, transport, metadata={"read_only": True})
     asked = asyncio.Event()

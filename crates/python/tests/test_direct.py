@@ -67,7 +67,7 @@ def broken() -> None:
     raise LookupError("no such order")
 
 
-def test_what_needs_nothing_but_its_arguments_is_called_directly() -> None:
+def test_functions_that_need_only_arguments_are_called_directly() -> None:
     tools: list[Tool[Any] | Callable[..., Any]] = [
         swapped,
         single,
@@ -116,7 +116,7 @@ def test_functions_of_all_kinds_answer_alike(short_path: Path) -> None:
             assert want in error_of(bridge.call(tool, **arguments)), tool
 
 
-async def test_they_run_in_threads_and_see_the_context_of_the_session(short_path: Path) -> None:
+async def test_direct_functions_run_in_threads_with_the_sessions_context(short_path: Path) -> None:
     seen: list[tuple[str, bool]] = []
 
     def look() -> str:
@@ -134,7 +134,7 @@ async def test_they_run_in_threads_and_see_the_context_of_the_session(short_path
     assert REQUEST.get() == "mine"
 
 
-def test_one_that_is_cancelled_keeps_its_turn_until_it_has_ended(short_path: Path) -> None:
+def test_a_cancelled_function_keeps_its_turn_until_it_ends(short_path: Path) -> None:
     started, go_on = threading.Event(), threading.Event()
     order: list[str] = []
 
@@ -164,7 +164,7 @@ def test_one_that_is_cancelled_keeps_its_turn_until_it_has_ended(short_path: Pat
     assert order == ["slow", "quick"]
 
 
-def test_one_that_waits_for_its_turn_and_is_cancelled_never_begins(short_path: Path) -> None:
+def test_a_call_cancelled_in_the_queue_never_begins(short_path: Path) -> None:
     started, go_on = threading.Event(), threading.Event()
     order: list[str] = []
 
@@ -194,7 +194,7 @@ def test_one_that_waits_for_its_turn_and_is_cancelled_never_begins(short_path: P
     assert order == ["wanted"]
 
 
-async def test_what_it_returned_to_be_awaited_is_cancelled(short_path: Path) -> None:
+async def test_a_returned_awaitable_is_cancelled(short_path: Path) -> None:
     hang, started, cancelled = hanging()
 
     def later() -> Any:
@@ -213,7 +213,7 @@ class Mute(Exception):
         raise ValueError("no words")
 
 
-def test_an_error_that_has_no_words_is_an_answer_too(short_path: Path) -> None:
+def test_an_error_without_a_message_is_an_answer(short_path: Path) -> None:
     def fails() -> None:
         raise Mute
 
@@ -222,7 +222,7 @@ def test_an_error_that_has_no_words_is_an_answer_too(short_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["while True: time.sleep(0.001)", "while True: pass", "time.sleep(600)"])
-def test_a_program_ends_while_one_runs(short_path: Path, body: str) -> None:
+def test_a_program_exits_while_a_function_runs(short_path: Path, body: str) -> None:
     text = f"""
     import subprocess, sys, threading, time
     from toolbridge import Session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import NativeToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
-from support import PATIENCE_SECONDS, REMINDER, Bridge, Transport, World, named, prompt, soon
+from support import PATIENCE_SECONDS, REMINDER, Bridge, Transport, World, cli_answer, prompt, soon
 
 import toolbridge.tools
 from toolbridge import ClaudeCodeModelSettings, Documents, InvalidRequestError, Session
@@ -191,7 +190,9 @@ async def test_an_agent_has_only_the_documents_that_it_was_given(
     assert here.offered == ["mcp__tools__manual_find"]
 
 
-async def test_a_name_that_is_taken_is_said(world: MakeWorld, transport: Transport, workspace: Path) -> None:
+async def test_a_duplicate_tool_name_is_an_error(
+    world: MakeWorld, transport: Transport, workspace: Path
+) -> None:
     def manual_find() -> None: ...
 
     model = world("text ok").model()
@@ -227,17 +228,7 @@ def test_a_session_offers_documents_to_any_client(workspace: Path, python_calls:
 async def test_a_session_can_have_nothing_but_documents(world: MakeWorld, workspace: Path) -> None:
     here = world(f"call bridge_copy_section {json.dumps(COPY)}\n---\ntext ok")
     async with Session(Documents(workspace), directory=here.sessions) as session:
-        cli = await asyncio.create_subprocess_exec(
-            named("TOOLBRIDGE_TEST_CLAUDE"),
-            *("-p", "go", "--mcp-config", json.dumps(session.mcp_config("tools"))),
-            *("--strict-mcp-config", "--allowedTools=mcp__tools"),
-            env=here.environment,
-            cwd=here.home,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        stdout, _ = await asyncio.wait_for(cli.communicate(), PATIENCE_SECONDS)
-    assert stdout.decode().strip() == "ok"
+        assert await cli_answer(here, session.mcp_config("tools")) == "ok"
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION
 
 
@@ -288,7 +279,7 @@ def test_limits_hold(workspace: Path) -> None:
         ({"log_level": "loud"}, "`log_level`: `loud` is not `error`, `warn` or `info`"),
     ],
 )
-def test_what_cannot_be_is_said_at_once(
+def test_invalid_folders_and_limits_are_reported_at_once(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
 ) -> None:
     monkeypatch.chdir(workspace)
@@ -299,14 +290,14 @@ def test_what_cannot_be_is_said_at_once(
         assert "`init=True`" in raised.value.hint
 
 
-def test_what_is_no_setting_is_a_type_error(workspace: Path) -> None:
+def test_an_unknown_setting_is_a_type_error(workspace: Path) -> None:
     with pytest.raises(TypeError, match="hard_max_chars"):
         Documents(workspace, hard_max_chars="many")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="colour"):
         Documents(workspace, colour="red")  # type: ignore[call-arg]
 
 
-def test_the_folders_can_be_made(short_path: Path) -> None:
+def test_missing_folders_can_be_created(short_path: Path) -> None:
     documents = Documents(workspace=short_path / "new", init=True)
     assert documents.manuals == short_path / "new/manuals"
     assert list(documents.manuals.glob("*/*.md"))

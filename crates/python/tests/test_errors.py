@@ -49,7 +49,7 @@ def is_error(one: object) -> bool:
     return inspect.isclass(one) and issubclass(one, BaseException)
 
 
-def test_these_are_the_exceptions_and_this_is_what_they_are() -> None:
+def test_the_exceptions_and_their_base_classes() -> None:
     exported = {name for name in toolbridge.__all__ if is_error(getattr(toolbridge, name))}
     assert {name: line_of(getattr(toolbridge, name)) for name in exported} == TREE
     # The module has one more, their common base, and no others.
@@ -62,7 +62,7 @@ def test_these_are_the_exceptions_and_this_is_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", [*TREE])
-def test_each_can_be_caught_as_all_that_it_is(name: str) -> None:
+def test_exceptions_can_be_caught_by_every_base_class(name: str) -> None:
     kind: type[ClaudeCodeError] = getattr(toolbridge, name)
     error = kind("what happened", hint="what to do", recoverable=True)
     for base in kind.__mro__[:-1]:
@@ -86,7 +86,7 @@ def test_each_can_be_caught_as_all_that_it_is(name: str) -> None:
         ("api", 529, ["ModelHTTPError", "ModelOverloadedError"]),
     ],
 )
-def test_what_the_cli_failed_with_is_pydantic_ais_category_too(
+def test_cli_failures_have_pydantic_ais_category(
     error_type: str, status: int | None, others: list[str]
 ) -> None:
     result: dict[str, Any] = {} if status is None else {"api_error_status": status}

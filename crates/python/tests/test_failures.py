@@ -67,8 +67,8 @@ class Own(BaseException):
 FAILURES: list[tuple[Callable[[], BaseException], list[str]]] = [
     (lambda: OSError(NO_TEXT), [r"\udcff", "OSError"]),
     (lambda: ModelRetry(f"not {NO_TEXT}"), [r"not \udcff"]),
-    (lambda: SystemExit(7), ["called for the end of the program", "SystemExit"]),
-    (lambda: KeyboardInterrupt(), ["called for the end of the program", "KeyboardInterrupt"]),
+    (lambda: SystemExit(7), ["tried to end the program", "SystemExit"]),
+    (lambda: KeyboardInterrupt(), ["tried to end the program", "KeyboardInterrupt"]),
     (lambda: GeneratorExit(), ["GeneratorExit"]),
     (lambda: Own("mine"), ["mine", "Own"]),
     (lambda: Mute(), ["no message", "Mute"]),
@@ -80,7 +80,7 @@ FAILURES: list[tuple[Callable[[], BaseException], list[str]]] = [
     (lambda: ValueError(), ["no message", "ValueError"]),
     (lambda: ExceptionGroup("both", [ValueError(NO_TEXT), Mute()]), ["both", "ExceptionGroup"]),
     (lambda: BaseExceptionGroup("all", [SystemExit(1), Mute()]), ["all", "BaseExceptionGroup"]),
-    (lambda: asyncio.CancelledError(), ["was ended", "CancelledError"]),
+    (lambda: asyncio.CancelledError(), ["was cancelled", "CancelledError"]),
     (lambda: MemoryError(), ["no message", "MemoryError"]),
 ]
 
@@ -162,10 +162,10 @@ CALLS: list[tuple[str, int, list[str]]] = [
 def check(tool: str, n: int, want: list[str], text: str) -> None:
     assert all(one in text for one in want), (tool, n, text)
     if tool.startswith("give"):
-        assert text.startswith(f"what tool `{tool}` returned cannot be sent: ")
+        assert text.startswith(f"the result of tool `{tool}` cannot be sent: ")
 
 
-def test_whatever_a_function_of_a_session_raises_or_returns_is_an_answer(short_path: Path) -> None:
+def test_every_outcome_of_a_session_function_is_an_answer(short_path: Path) -> None:
     with Session(*TOOLS, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
         for tool, n, want in CALLS:
             check(tool, n, want, error_of(bridge.call(tool, n=n)))
@@ -174,7 +174,7 @@ def test_whatever_a_function_of_a_session_raises_or_returns_is_an_answer(short_p
     assert list(short_path.iterdir()) == []
 
 
-async def test_whatever_a_tool_of_an_agent_raises_or_returns_is_an_answer(world: MakeWorld) -> None:
+async def test_every_outcome_of_an_agents_tool_is_an_answer(world: MakeWorld) -> None:
     # Older versions of pydantic-ai run functions with anyio, which reads an error's `__class__`.
     rows = [row for row in CALLS if "Masked" not in row[2]]
     calls = "\n".join(f'call {tool} {{"n": {n}}}' for tool, n, _ in rows)
@@ -192,7 +192,7 @@ async def test_whatever_a_tool_of_an_agent_raises_or_returns_is_an_answer(world:
 
 @pytest.mark.parametrize("tool", ["fail", "fail_later"])
 @pytest.mark.parametrize("n", [0, 2])
-def test_three_hundred_failures_cost_no_thread_and_no_turn(short_path: Path, tool: str, n: int) -> None:
+def test_three_hundred_failures_leak_no_thread_and_no_turn(short_path: Path, tool: str, n: int) -> None:
     with Session(*TOOLS, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
         for _ in range(300):
             assert bridge.call(tool, n=n)["isError"] is True
@@ -200,7 +200,7 @@ def test_three_hundred_failures_cost_no_thread_and_no_turn(short_path: Path, too
         assert text_of(bridge.call("good_later")) == "good later"
 
 
-def test_an_exception_from_outside_costs_no_thread(short_path: Path) -> None:
+def test_an_exception_from_outside_ends_no_thread(short_path: Path) -> None:
     # In a process of its own: the exception may be raised later, anywhere in that thread.
     text = """
     import ctypes, sys, threading
@@ -229,7 +229,7 @@ def test_an_exception_from_outside_costs_no_thread(short_path: Path) -> None:
     assert program.stdout == "every call was answered\n", program.stderr
 
 
-def test_what_is_reported_may_be_no_text(short_path: Path) -> None:
+def test_progress_messages_may_be_invalid_text(short_path: Path) -> None:
     def report() -> str:
         report_progress(1, 2, f"reading {NO_TEXT}")
         return "done"
@@ -269,7 +269,7 @@ def test_ctrl_c_ends_a_program_whose_tool_is_at_work(short_path: Path) -> None:
     assert "KeyboardInterrupt" in said
 
 
-def test_what_a_tool_raises_is_logged_with_its_traceback(
+def test_exceptions_of_tools_are_logged_with_their_traceback(
     short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(secret: str) -> None:
@@ -297,7 +297,7 @@ def test_what_a_tool_raises_is_logged_with_its_traceback(
     assert "hunter2" not in caplog.text
 
 
-async def test_what_can_use_tool_raises_is_logged_and_the_tool_denied(
+async def test_an_exception_in_can_use_tool_is_logged_and_denies(
     world: MakeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = world("call good {}\n---\ntext ok")

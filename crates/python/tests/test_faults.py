@@ -194,9 +194,7 @@ async def test_a_time_limit_of_asyncios_ends_a_request(
     assert model.interrupt() == 0
 
 
-async def test_a_stream_that_nobody_reads_ends_with_its_context(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_an_unread_stream_ends_with_its_context(world: MakeWorld, transport: Transport) -> None:
     here, hanging = world(HANG), Hanging()
     model = here.model()
     model.set_agent_toolsets([hanging.hang], server_name="tools", transport=transport)
@@ -232,7 +230,7 @@ async def test_a_stream_ends_with_an_error(world: MakeWorld) -> None:
         await read()
 
 
-async def test_what_a_listener_raises_is_reported_and_ends_nothing(world: MakeWorld) -> None:
+async def test_an_exception_in_a_callback_is_reported_and_the_request_continues(world: MakeWorld) -> None:
     def fail(_: dict[str, Any]) -> None:
         raise ValueError("not now")
 
@@ -253,7 +251,7 @@ async def test_what_a_listener_raises_is_reported_and_ends_nothing(world: MakeWo
     assert {"not now", "not then"} <= set(reported)
 
 
-async def test_a_listener_that_takes_its_time_hears_everything(world: MakeWorld) -> None:
+async def test_a_slow_callback_gets_every_message(world: MakeWorld) -> None:
     heard: list[str] = []
 
     async def listen(message: dict[str, Any]) -> None:
@@ -269,7 +267,7 @@ class Deps:
     pass
 
 
-async def test_a_request_keeps_nothing_of_its_caller(world: MakeWorld, transport: Transport) -> None:
+async def test_a_request_keeps_no_reference_to_its_caller(world: MakeWorld, transport: Transport) -> None:
     here = world("call give {}\n---\ntext ok")
     model = here.model()
 
@@ -293,9 +291,7 @@ async def test_a_request_keeps_nothing_of_its_caller(world: MakeWorld, transport
         await asyncio.sleep(0.05)
 
 
-async def test_a_sync_tool_that_blocks_does_not_hold_a_cancellation(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_a_blocking_tool_does_not_delay_a_cancellation(world: MakeWorld, transport: Transport) -> None:
     here = world(HANG)
     agent = Agent(here.model(transport))
     started, go_on = threading.Event(), threading.Event()
@@ -326,9 +322,7 @@ def add(a: int, b: int) -> int:
 BLOB = 'call blob {}\ncall add {"a": 1, "b": 1}\n---\ntext done'
 
 
-async def test_eleven_megabytes_are_too_much_for_the_socket_and_nothing_breaks(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_a_result_over_the_message_limit_is_an_error(world: MakeWorld, transport: Transport) -> None:
     here = world(BLOB)
     # With that tool the model could read a long result from a file, so it is sent unchanged.
     model = here.model(transport, builtin_tools=["Read"])
@@ -341,9 +335,7 @@ async def test_eleven_megabytes_are_too_much_for_the_socket_and_nothing_breaks(
         assert len(blob_text) < 100_000
 
 
-async def test_eleven_megabytes_are_kept_for_a_model_that_cannot_read_files(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_eleven_megabytes_are_kept_in_the_process(world: MakeWorld, transport: Transport) -> None:
     here = world(BLOB)
     assert (await Agent(here.model(transport), tools=[blob, add]).run("go")).output == "done"
     blob_text, sum_text = here.result_texts
@@ -368,7 +360,7 @@ async def test_a_tool_that_cancels_itself_is_an_error_for_the_model(
     assert "CancelledError" in here.result_texts[0]
 
 
-async def test_a_missing_cli_is_said(world: MakeWorld) -> None:
+async def test_a_missing_cli_is_an_error(world: MakeWorld) -> None:
     model = world("text ok").model(cli_path="/no/claude")
     with pytest.raises(CLINotFoundError, match="/no/claude") as raised:
         await model.request(prompt(), None, ModelRequestParameters())
@@ -377,7 +369,7 @@ async def test_a_missing_cli_is_said(world: MakeWorld) -> None:
     assert isinstance(raised.value, ClaudeCodeError)
 
 
-async def test_a_cli_that_is_none_is_said(world: MakeWorld) -> None:
+async def test_an_invalid_cli_is_an_error(world: MakeWorld) -> None:
     here = world("text ok")
     cli = here.root / "claude"
     cli.write_text("#!/bin/sh\necho '{\"type\":'; exit 0\n")
@@ -386,7 +378,7 @@ async def test_a_cli_that_is_none_is_said(world: MakeWorld) -> None:
         await here.model(cli_path=cli).request(prompt(), None, ModelRequestParameters())
 
 
-async def test_a_bridge_that_does_not_start_is_said(
+async def test_a_bridge_that_does_not_start_is_an_error(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = world("text ok")

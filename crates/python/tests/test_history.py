@@ -74,7 +74,7 @@ def sums(here: World, transport: Transport | None = None) -> Agent[None, str]:
     return agent
 
 
-async def test_what_the_tools_did_is_told_as_messages(world: MakeWorld, transport: Transport) -> None:
+async def test_tool_calls_of_the_history_are_sent_as_messages(world: MakeWorld, transport: Transport) -> None:
     here = world(ADD + "text And 42 again.")
     agent = sums(here, transport)
     first = await agent.run("What is 40 + 2?")
@@ -136,7 +136,7 @@ async def test_tool_parts_survive_another_model_and_come_back(world: MakeWorld, 
     assert messages[7:] == [("assistant", [said("I have looked.")]), ("user", [said("What was it?")])]
 
 
-async def test_all_parts_of_other_models_are_told(world: MakeWorld) -> None:
+async def test_all_parts_of_other_models_are_sent(world: MakeWorld) -> None:
     here = world(UNUSED * 2 + "text ok")
     model = here.model()
     model.set_agent_toolsets([len], server_name="tools")
@@ -172,7 +172,7 @@ class Output(BaseModel):
     a: int
 
 
-async def test_output_that_was_handed_in_is_told_once(world: MakeWorld) -> None:
+async def test_submitted_output_is_sent_once(world: MakeWorld) -> None:
     here = world('call StructuredOutput {"a": 1}\n---\ntext done\n---\ntext unused\n---\ntext ok')
     first = await Agent(here.model(), output_type=Output).run("a?")
     history = first.all_messages()

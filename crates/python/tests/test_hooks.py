@@ -45,7 +45,7 @@ def adder(here: World, transport: Transport, *hooks: Hook) -> tuple[Agent[None, 
 
 
 @pytest.mark.both_transports
-async def test_hooks_see_what_happens_in_its_order(world: MakeWorld, transport: Transport) -> None:
+async def test_hooks_are_called_in_the_order_of_events(world: MakeWorld, transport: Transport) -> None:
     seen: list[str] = []
     user = contextvars.ContextVar("user", default="nobody")
     user.set("ada")
@@ -134,7 +134,7 @@ async def test_a_failing_hook_that_decides_nothing_changes_nothing(world: MakeWo
     assert calls == [(1, 1)]
 
 
-async def test_a_hook_tells_the_model_more_and_keeps_prompts_away(world: MakeWorld) -> None:
+async def test_a_hook_adds_context_and_blocks_prompts(world: MakeWorld) -> None:
     here = world("text ok")
     tell = Hook("UserPromptSubmit", lambda _: HookOutput(context="zebra-context"))
     await here.model(hooks=[tell]).request(prompt(), None, ModelRequestParameters())
@@ -148,7 +148,7 @@ async def test_a_hook_tells_the_model_more_and_keeps_prompts_away(world: MakeWor
         assert here.requests == []
 
 
-async def test_a_hook_has_the_model_go_on_and_ends_a_request(world: MakeWorld) -> None:
+async def test_a_hook_makes_the_model_continue_and_ends_a_request(world: MakeWorld) -> None:
     here = world("text first\n---\ntext second")
     asked: list[bool] = []
 
@@ -168,7 +168,7 @@ async def test_a_hook_has_the_model_go_on_and_ends_a_request(world: MakeWorld) -
     assert len(here.requests) == 1
 
 
-async def test_a_hook_under_way_ends_with_its_request(world: MakeWorld, transport: Transport) -> None:
+async def test_a_running_hook_ends_with_its_request(world: MakeWorld, transport: Transport) -> None:
     started, cancelled = asyncio.Event(), asyncio.Event()
 
     async def hang(_: HookCall) -> None:

@@ -70,7 +70,7 @@ async def test_kept_conversations_are_read_and_changed(world: MakeWorld, transpo
     everywhere = model.sessions(everywhere=True)
     assert {one.title for one in everywhere.list()} == {"Sums", "Half"}
     everywhere.delete(copy)
-    with pytest.raises(ClaudeCodeError, match="the CLI keeps no such conversation"):
+    with pytest.raises(ClaudeCodeError, match="the CLI has not stored this conversation"):
         sessions.messages(copy)
     with pytest.raises(InvalidRequestError, match="which is a UUID"):
         sessions.delete("../x")
@@ -88,7 +88,7 @@ RULE: PermissionUpdate = {
 
 
 @pytest.mark.parametrize(("updates", "times"), [([], 2), ([RULE], 1), (None, 1)])
-async def test_what_is_allowed_from_now_on_is_not_asked_again(
+async def test_a_permission_update_applies_to_later_calls(
     world: MakeWorld, transport: Transport, updates: Sequence[PermissionUpdate] | None, times: int
 ) -> None:
     asked: list[PermissionRequest] = []
@@ -106,7 +106,7 @@ async def test_what_is_allowed_from_now_on_is_not_asked_again(
     assert asked[0].suggestions
 
 
-async def test_an_update_that_makes_no_sense_allows_nothing(world: MakeWorld) -> None:
+async def test_an_invalid_update_denies(world: MakeWorld) -> None:
     called: list[int] = []
 
     def count() -> int:
@@ -116,5 +116,5 @@ async def test_an_update_that_makes_no_sense_allows_nothing(world: MakeWorld) ->
     wrong: list[PermissionUpdate] = [{"type": "addRule"}]  # type: ignore[typeddict-item]
     here = world("call count {}\n---\ntext {result}")
     agent = Agent(here.model(can_use_tool=lambda _: Allow(updates=wrong)), tools=[count])
-    assert "one of its updates is none that there is" in (await agent.run("go")).output
+    assert "one of its updates is unknown" in (await agent.run("go")).output
     assert called == []

@@ -16,7 +16,7 @@ import pytest
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, Bridge, Transport, World, named, soon, text_of
+from support import PATIENCE_SECONDS, Bridge, Transport, World, cli_answer, soon, text_of
 
 from toolbridge import (
     Client,
@@ -50,25 +50,6 @@ def attached(directory: Path, *names: str) -> dict[str, Any]:
     args = ["attach", *names]
     server = {"command": str(BRIDGE.with_name("toolbridge")), "args": args, "env": environment}
     return {"mcpServers": {"tools": {"type": "stdio", **server}}}
-
-
-async def asked(here: World, config: dict[str, Any]) -> str:
-    """The answer of the model in the real CLI, with those servers."""
-    cli = await asyncio.create_subprocess_exec(
-        named("TOOLBRIDGE_TEST_CLAUDE"),
-        "-p",
-        "go",
-        "--mcp-config",
-        json.dumps(config),
-        "--strict-mcp-config",
-        "--allowedTools=mcp__tools",
-        env=here.environment,
-        cwd=here.home,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    stdout, _ = await asyncio.wait_for(cli.communicate(), PATIENCE_SECONDS)
-    return stdout.decode().strip()
 
 
 @pytest.mark.parametrize("way", ["bridge", "attach"])
@@ -106,7 +87,7 @@ async def test_a_tool_that_a_tool_adds_is_called_in_the_same_run(
     async with session:
         config = session.mcp_config("tools") if way == "bridge" else attached(here.root, "shop")
         config["mcpServers"]["tools"].setdefault("env", {})["TOOLBRIDGE_TRACE"] = str(trace)
-        assert await asked(here, config) == "forgotten"
+        assert await cli_answer(here, config) == "forgotten"
     assert here.requests[0]["tools"][-1]["name"] != "mcp__tools__greet"
     last = here.requests[turns.index("forget")]
     assert "mcp__tools__greet" in [tool["name"] for tool in last["tools"]]
@@ -139,7 +120,7 @@ def test_a_session_is_found_by_its_name_and_those_without_are_not(short_path: Pa
 
 
 @pytest.mark.parametrize("name", ["", "no good", "x" * 49, "../up"])
-def test_a_name_that_can_be_none_is_refused(short_path: Path, name: str) -> None:
+def test_an_invalid_name_is_refused(short_path: Path, name: str) -> None:
     with pytest.raises(InvalidRequestError) as raised, Session(add, name=name, directory=short_path):
         pass
     assert raised.value.message == (
@@ -148,7 +129,7 @@ def test_a_name_that_can_be_none_is_refused(short_path: Path, name: str) -> None
     assert list(short_path.iterdir()) == []
 
 
-def test_names_are_not_put_where_others_can_write(short_path: Path) -> None:
+def test_a_names_directory_writable_by_others_is_refused(short_path: Path) -> None:
     names_dir = short_path / "names"
     names_dir.mkdir(mode=0o755)
     session = Session(add, name="shop", directory=short_path, names_dir=names_dir)
@@ -160,7 +141,7 @@ def test_names_are_not_put_where_others_can_write(short_path: Path) -> None:
         assert text_of(bridge.call("add", a=1, b=2)) == "3"
 
 
-def test_a_session_says_what_it_is(short_path: Path) -> None:
+def test_a_session_has_server_info(short_path: Path) -> None:
     info = ServerInfo("shop", "7", "Orders are numbered from 1000.")
     with (
         Session(add, server=info, directory=short_path) as session,
@@ -180,7 +161,7 @@ def test_a_session_says_what_it_is(short_path: Path) -> None:
         assert "instructions" not in bridge.introduction
 
 
-async def test_a_model_is_told_of_the_server_and_its_tools_of_the_client(
+async def test_the_model_gets_instructions_and_tools_know_the_client(
     world: MakeWorld, transport: Transport
 ) -> None:
     here = world("call who {}\n---\ntext {result}")
@@ -244,7 +225,7 @@ def left_out(_: RunContext[None], _definition: ToolDefinition) -> None:
     return None
 
 
-def test_what_cannot_be_added_changes_nothing(short_path: Path) -> None:
+def test_a_rejected_tool_leaves_the_session_unchanged(short_path: Path) -> None:
     documents = Documents(short_path / "notes", init=True)
     sessions = short_path / "sessions"
     sessions.mkdir()
@@ -256,7 +237,7 @@ def test_what_cannot_be_added_changes_nothing(short_path: Path) -> None:
         (Tool(add, name="manual_find"), "two tools are called `manual_find`"),
         (Tool(add, name="no good"), "tool name `no good` has characters other than"),
         (Tool(add, name="slow", prepare=not_yet), "the `prepare` of `slow` waits for something"),
-        (3, "a `int` is no tool"),
+        (3, "a `int` is not a tool"),
     ]
     assert "manual_find" in documents.tool_names
     with session, Bridge(session.mcp_config()) as bridge:
@@ -321,7 +302,7 @@ def test_tools_come_and_go_in_all_threads_at_once(short_path: Path) -> None:
             assert text_of(bridge.call(name)) == "hello"
 
 
-def test_a_call_of_a_tool_that_is_removed_goes_on_and_then_it_is_gone(short_path: Path) -> None:
+def test_a_removed_tool_finishes_its_running_call(short_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
     session = Session(add, directory=short_path)
 

@@ -37,7 +37,7 @@ def clis(here: World) -> list[str]:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_everybody_gets_his_own_tools_deps_and_decisions(
+async def test_tools_deps_and_decisions_are_separate_per_run(
     world: MakeWorld, transport: Transport, is_streamed: bool
 ) -> None:
     here = world("call who {}\n---\ntext {result}")
@@ -85,7 +85,7 @@ async def test_everybody_gets_his_own_tools_deps_and_decisions(
     assert len(here.requests) == 2 * USERS
 
 
-async def test_of_more_runs_than_allowed_the_others_wait_in_order(
+async def test_excess_runs_wait_in_order(
     world: MakeWorld, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = world("call work {}\n---\ntext {result}")
@@ -137,7 +137,7 @@ async def test_two_may_run_where_two_are_allowed(world: MakeWorld, transport: Tr
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_one_that_waits_can_be_cancelled_and_leaves_nothing(
+async def test_a_waiting_run_can_be_cancelled(
     world: MakeWorld, transport: Transport, is_streamed: bool
 ) -> None:
     here = world("call work {}\n---\ntext done")
@@ -173,7 +173,7 @@ async def test_one_that_waits_can_be_cancelled_and_leaves_nothing(
     assert not any("cancelled" in said(request) for request in here.requests)
 
 
-async def test_an_interrupt_ends_those_that_wait_too(world: MakeWorld, transport: Transport) -> None:
+async def test_an_interrupt_ends_waiting_runs(world: MakeWorld, transport: Transport) -> None:
     here = world("call hang {}\n---\ntext done")
     model = here.model(transport, max_concurrent_requests=1)
     hang, started, cancelled = hanging()

@@ -62,7 +62,7 @@ async def test_messages_of_the_cli_are_streamed(world: MakeWorld, transport: Tra
     assert messages[-1]["result"] == "2"
 
 
-async def test_messages_that_nobody_reads_on_end_the_request(world: MakeWorld, transport: Transport) -> None:
+async def test_leaving_stream_messages_ends_the_request(world: MakeWorld, transport: Transport) -> None:
     here = world("call hang {}\n---\ntext done")
     model = here.model()
     hang, started, cancelled = hanging()
@@ -77,7 +77,7 @@ async def test_messages_that_nobody_reads_on_end_the_request(world: MakeWorld, t
     assert here.files == []
 
 
-async def test_a_callback_hears_every_message(world: MakeWorld) -> None:
+async def test_a_callback_gets_every_message(world: MakeWorld) -> None:
     heard: list[str] = []
     later: list[str] = []
 
@@ -122,7 +122,7 @@ async def test_history_without_an_agent(world: MakeWorld) -> None:
     assert "zebra" in str(here.requests[-1]["system"])
 
 
-async def test_a_conversation_goes_on(world: MakeWorld) -> None:
+async def test_a_conversation_is_resumed(world: MakeWorld) -> None:
     here = world("text one\n---\ntext two")
     model = here.model(keep_session=True)
     first = await model.request_with_metadata(prompt("zebra first"), None, ModelRequestParameters())
@@ -148,9 +148,7 @@ WRITE = 'call Write {"file_path": "%s/note", "content": "hi"}\n---\ntext ok'
     ],
 )
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_somebody_decides_about_tools(
-    world: MakeWorld, decision: Any, written: bool, is_async: bool
-) -> None:
+async def test_can_use_tool_decides(world: MakeWorld, decision: Any, written: bool, is_async: bool) -> None:
     asked: list[PermissionRequest] = []
 
     def decide(request: PermissionRequest) -> Any:
@@ -172,7 +170,7 @@ async def test_somebody_decides_about_tools(
         assert "this is a reading room" in here.result_texts[0]
 
 
-async def test_a_decider_that_raises_denies(world: MakeWorld) -> None:
+async def test_an_exception_in_can_use_tool_denies(world: MakeWorld) -> None:
     def decide(_: PermissionRequest) -> bool:
         raise RuntimeError("no idea")
 
@@ -180,7 +178,7 @@ async def test_a_decider_that_raises_denies(world: MakeWorld) -> None:
     here = world(WRITE % here.home)
     model = here.model(can_use_tool=decide, builtin_tools=["Write"])
     await model.request(prompt(), None, ModelRequestParameters())
-    assert "nobody could decide: no idea (type: RuntimeError)" in here.result_texts[0]
+    assert "`can_use_tool` failed: no idea (type: RuntimeError)" in here.result_texts[0]
 
 
 async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:
@@ -203,32 +201,32 @@ async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:
         ({"session_id": "x"}, "the session id `x` is not a UUID"),
         ({"cli_settings": [1]}, "`cli_settings` is not a JSON object"),
         ({"max_concurrent_requests": 0}, "`max_concurrent_requests` is 0"),
-        ({"max_concurrent_requests": -1}, "not understood"),
+        ({"max_concurrent_requests": -1}, "a setting is invalid"),
         ({"timeout": 0}, "`timeout` is 0"),
         ({"timeout": -1}, "`timeout` is -1"),
         ({"max_turns": 0}, "`max_turns` is 0"),
-        ({"max_turns": -1}, "not understood"),
+        ({"max_turns": -1}, "a setting is invalid"),
         ({"max_budget_usd": 0}, "`max_budget_usd` is 0"),
         ({"agents": {"a": {"prompt": "x"}}}, "agent `a`: `description` is missing"),
         ({"agents": {"a": {"prompt": "x", "tool": []}}}, "unknown field `tool`"),
-        ({"skills": ["a),Bash"]}, "is not the name of a skill"),
+        ({"skills": ["a),Bash"]}, "is not a valid skill name"),
         ({"thinking": {"type": "enabled"}}, "missing field `budget_tokens`"),
         ({"sandbox": {"enable": True}}, "unknown field `enable`"),
-        ({"betas": ["a,b"]}, "`a,b` is not the name of a beta"),
+        ({"betas": ["a,b"]}, "`a,b` is not a valid beta name"),
         ({"client_app": "a\nb"}, "cannot be in an HTTP header"),
         ({"resume_session_at": "x"}, "a conversation that is resumed"),
-        ({"env": {"A=B": "x"}}, "cannot be an environment variable"),
+        ({"env": {"A=B": "x"}}, "the environment variable `A=B` has an invalid name or value"),
         ({"tool_parameter_restrictions": {"Bash": {"command": {"pattern": "("}}}}, "is not a JSON Schema"),
     ],
 )
-def test_what_makes_no_sense_is_said_at_once(options: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_reported_at_once(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         ClaudeCodeModel(**options)
     with pytest.raises(ValueError, match=message):
         ClaudeCodeModel(**options)
 
 
-async def test_an_agent_has_the_tools_that_it_is_given(world: MakeWorld) -> None:
+async def test_an_agent_has_only_the_tools_it_is_given(world: MakeWorld) -> None:
     start = '{"description": "x", "prompt": "look", "subagent_type": "sums"}'
     here = world(f"call Task {start}\n---\ntext ok")
     agents = {"sums": Subagent(description="Does sums", prompt="You are a zebra.", tools=["add"])}
@@ -239,7 +237,7 @@ async def test_an_agent_has_the_tools_that_it_is_given(world: MakeWorld) -> None
     assert [tool["name"] for tool in of_agent[0]["tools"]] == ["mcp__pydantic_tools__add"]
 
 
-async def test_stderr_is_told(world: MakeWorld) -> None:
+async def test_stderr_lines_reach_the_callback(world: MakeWorld) -> None:
     here = world("text ok")
     lines: list[str] = []
     cli = here.root / "claude"
@@ -251,7 +249,7 @@ async def test_stderr_is_told(world: MakeWorld) -> None:
     assert lines == ["zebra"]
 
 
-async def test_names_that_the_cli_would_not_take_are_errors(world: MakeWorld) -> None:
+async def test_names_that_the_cli_would_reject_are_errors(world: MakeWorld) -> None:
     model = world("text ok").model()
     with pytest.raises(InvalidRequestError, match="there is no transport `http`"):
         model.set_agent_toolsets([add], transport="http")  # type: ignore[arg-type]

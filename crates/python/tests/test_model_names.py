@@ -95,7 +95,7 @@ def test_other_names_are_left_to_pydantic_ai() -> None:
         pydantic_ai.models.infer_model("openai:gpt-5", factory)  # type: ignore[arg-type]
 
 
-def test_it_can_be_taken_back(registered: None) -> None:
+def test_registration_can_be_reverted(registered: None) -> None:
     ours = pydantic_ai.models.infer_model
     model_names.register()
     assert pydantic_ai.models.infer_model is ours, "a second time changes nothing"
@@ -109,7 +109,7 @@ def test_it_can_be_taken_back(registered: None) -> None:
     assert isinstance(FallbackModel("claude-code:sonnet").models[0], ClaudeCodeModel)
 
 
-def test_others_may_do_the_same(registered: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_packages_may_wrap_the_function_too(registered: None, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = pydantic_ai.models.infer_model
 
     def theirs(model: object) -> Model:

@@ -79,7 +79,7 @@ async def test_a_session_offers_the_tools_of_other_machines(short_path: Path, ho
             assert text_of(bridge.call("add_one", number=1)) == "2"
 
 
-async def test_a_model_calls_them_beside_the_agents_own(
+async def test_a_model_calls_nats_tools_beside_the_agents_own(
     world: MakeWorld, transport: Transport, host: str
 ) -> None:
     here = world('call gpu_add {"a": 40, "b": 2}\n---\ncall add_one {"number": 1}\n---\ntext done')
@@ -101,7 +101,7 @@ async def test_a_request_without_an_agent_gets_what_is_registered(world: MakeWor
     assert {"mcp__tools__add_one", "mcp__tools__echo"} <= set(here.offered)
 
 
-async def test_what_cannot_be_reached_says_why(short_path: Path, url: str) -> None:
+async def test_an_unreachable_server_is_explained(short_path: Path, url: str) -> None:
     with pytest.raises(InvalidRequestError, match="it has no name at its end"):
         NatsTools(url)
     with pytest.raises(NatsError, match="no host offers `gpu`") as found:

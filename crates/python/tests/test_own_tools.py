@@ -81,7 +81,7 @@ def nothing_was_offered(here: World) -> None:
 @pytest.mark.parametrize(
     "made", [by_prepare, by_filter, by_prepared_toolset, by_prepare_tools, by_having_none]
 )
-async def test_where_nothing_is_left_nothing_is_offered_and_nothing_runs(
+async def test_without_tools_nothing_is_offered_and_nothing_runs(
     world: MakeWorld,
     transport: Transport,
     made: Callable[[ClaudeCodeModel, Disk], Agent[None, str]],
@@ -146,7 +146,7 @@ def only_keep_was_offered_and_ran(here: World, disk: Disk) -> None:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("made", FILTERS.values(), ids=FILTERS.keys())
-async def test_what_is_left_is_offered_and_no_more(
+async def test_only_the_remaining_tools_are_offered(
     world: MakeWorld,
     transport: Transport,
     made: Callable[[ClaudeCodeModel, Disk], Agent[None, str]],
@@ -160,7 +160,7 @@ async def test_what_is_left_is_offered_and_no_more(
     only_keep_was_offered_and_ran(here, disk)
 
 
-async def test_what_a_request_does_not_name_is_not_offered_and_does_not_run(
+async def test_tools_that_a_request_does_not_name_are_not_offered(
     world: MakeWorld, transport: Transport
 ) -> None:
     here, disk = world(BOTH), Disk()
@@ -246,7 +246,7 @@ async def test_a_request_inside_of_a_run_gets_what_it_names(world: MakeWorld, tr
     assert disk.wiped == 1
 
 
-async def test_without_an_agent_all_that_is_registered_is_offered(
+async def test_without_an_agent_all_registered_tools_are_offered(
     world: MakeWorld, transport: Transport
 ) -> None:
     here, disk = world(WIPE), Disk()
@@ -261,7 +261,7 @@ async def test_without_an_agent_all_that_is_registered_is_offered(
     assert disk.wiped == 2
 
 
-async def test_where_runs_are_not_known_nothing_is_offered_unasked(
+async def test_without_run_information_only_named_tools_are_offered(
     world: MakeWorld, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, disk = world(WIPE), Disk()

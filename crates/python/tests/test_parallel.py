@@ -58,14 +58,14 @@ MAY_NOT = [
 
 @pytest.mark.both_transports
 @pytest.mark.parametrize("options", MAY, ids=str)
-async def test_calls_overlap_where_the_tool_says_that_they_may(
+async def test_calls_of_parallel_tools_of_an_agent_overlap(
     world: MakeWorld, transport: Transport, options: dict[str, Any]
 ) -> None:
     assert await both(world(TWICE), transport, PATIENCE_SECONDS, **options) == "together, together"
 
 
 @pytest.mark.parametrize("options", MAY_NOT, ids=str)
-async def test_calls_take_turns_where_it_does_not(
+async def test_calls_of_other_tools_take_turns(
     world: MakeWorld, transport: Transport, options: dict[str, Any]
 ) -> None:
     assert await both(world(TWICE), transport, 0.5, **options) == "alone, alone"
@@ -80,7 +80,7 @@ async def test_a_run_may_have_all_calls_take_turns(
         assert await both(here, transport, 0.5, **options) == "alone, alone"
 
 
-async def test_who_decides_about_tools_is_asked_about_parallel_ones(world: MakeWorld) -> None:
+async def test_can_use_tool_decides_about_parallel_tools(world: MakeWorld) -> None:
     asked: list[str] = []
 
     def decide(request: PermissionRequest) -> bool:

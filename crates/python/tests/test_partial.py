@@ -55,7 +55,7 @@ def grows(seen: list[Any]) -> None:
 
 @pytest.mark.parametrize("before", ["", "think Hm.\ntext Let me see.\n"])
 @pytest.mark.parametrize("output_type", [Report, NativeOutput(Report), ToolOutput(Report)])
-async def test_an_output_grows(world: MakeWorld, output_type: Any, before: str) -> None:
+async def test_an_output_is_streamed_in_pieces(world: MakeWorld, output_type: Any, before: str) -> None:
     here = world(f"{before}call StructuredOutput {WRITTEN}")
     agent: Agent[None, Any] = Agent(here.model(), output_type=output_type)
     seen, response = await outputs(agent)
@@ -69,7 +69,7 @@ async def test_an_output_grows(world: MakeWorld, output_type: Any, before: str) 
     assert [type(part) for part in response.parts] == kinds
 
 
-async def test_an_output_of_several_kinds_grows(world: MakeWorld) -> None:
+async def test_an_output_of_several_kinds_is_streamed_in_pieces(world: MakeWorld) -> None:
     class Nothing(BaseModel):
         reason: str
 

@@ -75,7 +75,7 @@ def hanging(running: subprocess.Popen[str]) -> None:
     assert running.stdout.readline() == "hanging\n"
 
 
-def test_a_program_that_is_done_ends_at_once_and_says_nothing(world: MakeWorld, transport: Transport) -> None:
+def test_a_finished_program_exits_at_once_without_output(world: MakeWorld, transport: Transport) -> None:
     here = world('call add {"a": 1, "b": 1}\n---\ntext {result}')
     running = program(here, transport, "print(asyncio.run(agent.run('go')).output)")
     assert ended(running) == (0, "2\n", "")
@@ -95,7 +95,7 @@ def test_ctrl_c_leaves_nothing(world: MakeWorld, transport: Transport, how: str)
     here.nothing_is_left()
 
 
-def test_a_task_that_is_left_under_way_does_not_hold_the_end(world: MakeWorld, transport: Transport) -> None:
+def test_an_unfinished_task_does_not_delay_the_exit(world: MakeWorld, transport: Transport) -> None:
     here = world(HANG)
     running = program(
         here,
@@ -114,7 +114,7 @@ def test_a_task_that_is_left_under_way_does_not_hold_the_end(world: MakeWorld, t
     assert here.files == []
 
 
-def test_a_loop_that_is_closed_under_a_request_does_not_hold_the_end(
+def test_closing_the_loop_during_a_request_does_not_delay_the_exit(
     world: MakeWorld, transport: Transport
 ) -> None:
     here = world(HANG)
@@ -291,7 +291,7 @@ def test_a_stream_of_the_parent_cannot_be_read_in_a_child(world: MakeWorld, tran
     assert stdout == "the request belongs to the process that this one was forked from 0\n"
 
 
-def test_what_a_killed_process_leaves_in_the_cli_ends(world: MakeWorld, transport: Transport) -> None:
+def test_the_cli_ends_with_a_killed_process(world: MakeWorld, transport: Transport) -> None:
     here = world(HANG)
     running = program(here, transport, "asyncio.run(agent.run('go'))")
     hanging(running)
@@ -302,7 +302,7 @@ def test_what_a_killed_process_leaves_in_the_cli_ends(world: MakeWorld, transpor
         path.unlink()
 
 
-def test_what_a_killed_process_leaves_the_next_one_removes(world: MakeWorld) -> None:
+def test_files_of_a_killed_process_are_removed_by_the_next(world: MakeWorld) -> None:
     here = world(HANG)
     running = program(here, "stdio", "asyncio.run(agent.run('go'))")
     hanging(running)
@@ -342,7 +342,7 @@ def test_every_thread_can_have_a_loop_of_its_own(world: MakeWorld, transport: Tr
     assert asyncio.run(agent.run("go")).output == threading.current_thread().name
 
 
-def test_the_interpreter_is_free_while_the_model_thinks(world: MakeWorld) -> None:
+def test_the_interpreter_is_free_during_a_request(world: MakeWorld) -> None:
     here = world("sleep 1000\ntext ok")
     agent = Agent(here.model())
 

@@ -83,7 +83,7 @@ def accept(content: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tool", ["paint", "paint_in_a_thread"])
-def test_a_tool_of_a_session_learns_what_became_of_its_question(short_path: Path, tool: str) -> None:
+def test_a_tool_gets_the_outcome_of_its_question(short_path: Path, tool: str) -> None:
     red = "Colour.RED" if tool == "paint" else "red"
     with (
         Session(paint, paint_in_a_thread, directory=short_path) as session,
@@ -111,7 +111,7 @@ def test_a_model_of_fields_is_a_form(short_path: Path) -> None:
         assert client.call("odd")["content"][0]["text"] == "refused"
 
 
-async def test_where_nobody_is_there_nobody_is_asked(short_path: Path) -> None:
+async def test_without_a_user_the_outcome_is_nobody(short_path: Path) -> None:
     with (
         Session(paint, paint_in_a_thread, directory=short_path) as session,
         Bridge(session.mcp_config()) as client,
@@ -131,7 +131,7 @@ async def test_where_nobody_is_there_nobody_is_asked(short_path: Path) -> None:
         (Answer("cancel"), "cancel None"),
     ],
 )
-async def test_the_program_answers_for_its_model(
+async def test_on_ask_answers_questions_of_tools(
     world: MakeWorld, transport: Transport, answer: Any, want: str
 ) -> None:
     here = world("call paint {}\n---\ntext {result}")
@@ -159,7 +159,7 @@ async def test_a_run_has_its_own_answers_and_plain_functions_ask_too(
     assert (await agent.run("go", model_settings=settings)).output == "accept green"
 
 
-async def test_what_on_ask_raises_cancels_the_question(world: MakeWorld, transport: Transport) -> None:
+async def test_an_exception_in_on_ask_cancels_the_question(world: MakeWorld, transport: Transport) -> None:
     here = world("call paint {}\n---\ntext {result}")
 
     def on_ask(_: AskRequest) -> str:
@@ -170,7 +170,7 @@ async def test_what_on_ask_raises_cancels_the_question(world: MakeWorld, transpo
     assert (await agent.run("go")).output == "cancel None"
 
 
-def test_a_question_is_taken_back_when_its_call_is_cancelled(short_path: Path) -> None:
+def test_a_question_is_cancelled_with_its_call(short_path: Path) -> None:
     cancelled = asyncio.Event()
 
     async def wait() -> None:

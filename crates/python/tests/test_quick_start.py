@@ -137,7 +137,7 @@ def test_an_agent_has_settings(world: MakeWorld) -> None:
     assert "Bash" not in [tool["name"] for tool in request["tools"]]
 
 
-def test_a_request_says_what_it_took(world: MakeWorld, transport: Transport) -> None:
+def test_a_request_reports_usage_and_cost(world: MakeWorld, transport: Transport) -> None:
     here = world(ADD)
     program = """
     import asyncio, os

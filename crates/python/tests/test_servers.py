@@ -126,7 +126,7 @@ def test_servers_of_a_file_have_their_names_as_prefixes(short_path: Path, script
         assert "getting-started" in text_of(bridge.call("notes_manual_list"))
 
 
-async def test_a_server_that_does_not_start_leaves_no_other(short_path: Path, script: Path) -> None:
+async def test_a_server_that_does_not_start_stops_the_others(short_path: Path, script: Path) -> None:
     file = short_path / "pid"
     note = f"import os; open({str(file)!r}, 'w').write(str(os.getpid()))\n"
     script.write_text(note + SCRIPT)
@@ -140,7 +140,7 @@ async def test_a_server_that_does_not_start_leaves_no_other(short_path: Path, sc
     assert not list(short_path.glob("claudecode_ipc_*"))
 
 
-def test_what_makes_no_server_is_refused(short_path: Path) -> None:
+def test_invalid_servers_are_refused(short_path: Path) -> None:
     for wrong in (
         {},
         {"command": "a", "url": "http://b"},
@@ -157,7 +157,7 @@ def test_what_makes_no_server_is_refused(short_path: Path) -> None:
         McpServer.from_config(file)
 
 
-async def test_a_url_that_is_not_there_is_an_error(short_path: Path) -> None:
+async def test_an_unreachable_url_is_an_error(short_path: Path) -> None:
     server = McpServer(url="http://127.0.0.1:9/mcp?key=secret", headers={"X": "secret"}, bearer="secret")
     with pytest.raises(McpServerError, match=r"cannot connect to `http://127\.0\.0\.1:9/mcp`") as failed:
         async with Session(server, directory=short_path):

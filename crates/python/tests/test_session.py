@@ -21,7 +21,7 @@ from pydantic_ai import RunContext, ToolReturn
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, PICTURE, PYTHON, Bridge, World, hanging, named, prompt, soon
+from support import PATIENCE_SECONDS, PICTURE, PYTHON, Bridge, World, cli_answer, hanging, prompt, soon
 
 import toolbridge.session
 from toolbridge import ClaudeCodeModel, InvalidRequestError, Session, read_only, report_progress
@@ -68,7 +68,7 @@ def test_functions_are_offered_from_a_program_without_a_loop(short_path: Path) -
         assert schemas["add"]["input_schema"]["properties"]["b"]["description"] == "The other."
         assert schemas["add"]["input_schema"]["required"] == ["a"]
     assert list(short_path.iterdir()) == []
-    with pytest.raises(InvalidRequestError, match="does not run"):
+    with pytest.raises(InvalidRequestError, match="is not running"):
         session.mcp_config()
 
 
@@ -158,7 +158,7 @@ def test_calls_of_parallel_tools_overlap(short_path: Path) -> None:
     assert list(short_path.iterdir()) == []
 
 
-def test_what_cannot_be_a_session_is_said(short_path: Path) -> None:
+def test_invalid_sessions_are_reported(short_path: Path) -> None:
     def bad() -> None: ...
 
     bad.__name__ = "no good"
@@ -227,7 +227,7 @@ def test_objects_are_structured_content_where_the_signature_says_so(short_path: 
             assert "structuredContent" not in bridge.call(tool)
 
 
-def test_what_is_not_as_annotated_is_delivered_too(short_path: Path) -> None:
+def test_results_that_differ_from_the_annotation_are_delivered(short_path: Path) -> None:
     tools: list[Callable[..., Any]] = [weather, picture, surprise, whole, lying, other_table]
     with Session(*tools, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
         # A client rejects a result that does not match the output schema.
@@ -252,7 +252,7 @@ class Counter:
         return step * times
 
 
-def test_what_is_no_plain_function_is_one_too(short_path: Path) -> None:
+def test_partials_and_callable_objects_can_be_tools(short_path: Path) -> None:
     tools: list[Callable[..., Any]] = [
         partial(add, b=2),
         Counter(),
@@ -268,7 +268,7 @@ def test_what_is_no_plain_function_is_one_too(short_path: Path) -> None:
         assert bridge.call("later")["content"][0]["text"] == "6"
 
 
-def test_what_can_be_no_tool_is_said_at_once() -> None:
+def test_values_that_cannot_be_tools_are_refused() -> None:
     async def endless() -> Any:
         yield 1
 
@@ -276,17 +276,17 @@ def test_what_can_be_no_tool_is_said_at_once() -> None:
         with pytest.raises(InvalidRequestError, match="`endless` is an async generator") as raised:
             Session(generator)
         assert raised.value.hint is not None
-    with pytest.raises(InvalidRequestError, match="a `int` is no tool"):
+    with pytest.raises(InvalidRequestError, match="a `int` is not a tool"):
         Session(3)  # type: ignore[arg-type]
 
 
-def test_without_asyncio_it_is_said_what_is_missing(short_path: Path) -> None:
+def test_without_asyncio_the_error_says_so(short_path: Path) -> None:
     # Like trio: steps through coroutines without an asyncio loop.
     entering = Session(add, directory=short_path).__aenter__()
-    with pytest.raises(InvalidRequestError, match="needs asyncio"):
+    with pytest.raises(InvalidRequestError, match="needs a running event loop of asyncio"):
         entering.send(None)
     asking = ClaudeCodeModel().request(prompt(), None, ModelRequestParameters())
-    with pytest.raises(InvalidRequestError, match="needs asyncio"):
+    with pytest.raises(InvalidRequestError, match="needs a running event loop of asyncio"):
         asking.send(None)
 
 
@@ -317,7 +317,7 @@ def test_a_session_that_is_never_left_removes_its_files_at_exit(short_path: Path
     assert list(short_path.iterdir()) == []
 
 
-def test_progress_is_reported_to_whoever_asked_for_it(short_path: Path) -> None:
+def test_progress_is_reported_to_the_caller(short_path: Path) -> None:
     async def later() -> str:
         report_progress(1, 3)
         await asyncio.sleep(0)
@@ -351,7 +351,7 @@ def test_progress_is_reported_to_whoever_asked_for_it(short_path: Path) -> None:
     report_progress(1)
 
 
-def test_a_report_after_the_answer_is_left_out(short_path: Path) -> None:
+def test_progress_after_the_answer_is_dropped(short_path: Path) -> None:
     going_on, reported = threading.Event(), threading.Event()
 
     def early() -> str:
@@ -376,7 +376,7 @@ def test_a_report_after_the_answer_is_left_out(short_path: Path) -> None:
         going_on.set()
 
 
-def test_what_happens_is_logged(short_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_native_events_are_logged(short_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "toolbridge")
     with Session(add, directory=short_path) as session:
         assert called(session, "add", {"a": 41}) == (0, "42")
@@ -388,7 +388,7 @@ def test_what_happens_is_logged(short_path: Path, caplog: pytest.LogCaptureFixtu
     assert all(one.name == "toolbridge" for one in caplog.records)
 
 
-def test_nothing_is_logged_that_nobody_wants(short_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_disabled_log_levels_are_not_logged(short_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "toolbridge")
     with Session(add, directory=short_path) as session:
         assert called(session, "add", {"a": 41}) == (0, "42")
@@ -399,21 +399,7 @@ async def test_the_real_cli_calls_a_session(world: MakeWorld) -> None:
     here = world('call add {"a": 40, "b": 2}\ncall math_add {"a": 1}\n---\ntext {results}')
     toolset: FunctionToolset[None] = FunctionToolset([add])
     async with Session(read_only(add), toolset.prefixed("math"), directory=here.sessions) as session:
-        cli = await asyncio.create_subprocess_exec(
-            named("TOOLBRIDGE_TEST_CLAUDE"),
-            "-p",
-            "go",
-            "--mcp-config",
-            json.dumps(session.mcp_config("tools")),
-            "--strict-mcp-config",
-            "--allowedTools=mcp__tools",
-            env=here.environment,
-            cwd=here.home,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        stdout, _ = await asyncio.wait_for(cli.communicate(), PATIENCE_SECONDS)
-    assert stdout.decode().strip() == "42, 2"
+        assert await cli_answer(here, session.mcp_config("tools")) == "42, 2"
 
 
 def test_a_long_result_stays_in_the_process_and_is_passed_on_by_its_handle(short_path: Path) -> None:

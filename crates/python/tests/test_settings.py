@@ -48,7 +48,7 @@ def test_all_settings_have_the_prefix() -> None:
     assert {name for name in own if not name.startswith("claude_code_")} == {"claude_code"}
 
 
-async def test_settings_of_other_models_are_theirs(world: MakeWorld) -> None:
+async def test_settings_of_other_models_are_ignored(world: MakeWorld) -> None:
     here = world("text ok")
     others: dict[str, Any] = {
         "openai_reasoning_effort": "low",
@@ -82,7 +82,7 @@ async def test_settings_of_other_models_are_theirs(world: MakeWorld) -> None:
         ("zebra_stripes", None),
     ],
 )
-async def test_a_setting_that_nobody_has_is_an_error(world: MakeWorld, name: str, meant: str | None) -> None:
+async def test_an_unknown_setting_is_an_error(world: MakeWorld, name: str, meant: str | None) -> None:
     here = world("error 500 nobody was to be asked")
     model = here.model()
     settings = cast(ModelSettings, {name: 1})

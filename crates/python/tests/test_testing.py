@@ -34,7 +34,7 @@ def agent_of(scripted: ScriptedModel) -> Agent[None, str]:
     return agent
 
 
-async def test_what_the_model_saw_is_recorded(scripted_model: MakeScripted) -> None:
+async def test_requests_to_the_model_are_recorded(scripted_model: MakeScripted) -> None:
     scripted = scripted_model(f"{ADD}\n---\ntext It is {{result}}.")
     assert scripted.requests == []
     assert (await agent_of(scripted).run("What is 40 + 2?")).output == "It is 42.0."
@@ -48,7 +48,7 @@ async def test_what_the_model_saw_is_recorded(scripted_model: MakeScripted) -> N
     assert scripted.overruns == 0
 
 
-async def test_what_was_recorded_stays_and_nothing_else_does() -> None:
+async def test_only_the_recorded_requests_remain_after_closing() -> None:
     with ScriptedModel("text Hello.") as scripted:
         home = Path(scripted.environment["HOME"])
         assert home.is_dir()
@@ -58,7 +58,7 @@ async def test_what_was_recorded_stays_and_nothing_else_does() -> None:
     scripted.close()
 
 
-async def test_a_request_past_the_scripts_end_says_so(scripted_model: MakeScripted) -> None:
+async def test_a_request_past_the_scripts_end_is_reported(scripted_model: MakeScripted) -> None:
     scripted = scripted_model(ADD)
     with pytest.raises(CLIExecutionError, match="the script has ended: it has no turn 2"):
         await agent_of(scripted).run("go")
@@ -93,7 +93,7 @@ def test_a_script_with_a_mistake_names_the_line() -> None:
         ScriptedModel("text hello\nsay goodbye")
 
 
-async def test_no_cli_says_what_to_do(scripted_model: MakeScripted) -> None:
+async def test_a_missing_cli_has_a_hint(scripted_model: MakeScripted) -> None:
     model = scripted_model("text hello").model(cli_path="/nowhere/claude")
     with pytest.raises(CLINotFoundError) as error:
         await Agent(model).run("hi")

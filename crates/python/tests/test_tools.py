@@ -85,7 +85,7 @@ async def test_pictures_and_files_reach_the_model(world: MakeWorld, transport: T
     assert more["text"] == '{"n":1}'
 
 
-async def test_other_content_is_passed_in_mcps_words(world: MakeWorld) -> None:
+async def test_other_content_is_passed_in_mcps_format(world: MakeWorld) -> None:
     here = world("call show {}\n---\ntext ok")
 
     def show() -> list[Any]:
@@ -107,7 +107,7 @@ async def test_arguments_are_read_by_pydantics_rules(world: MakeWorld, transport
     assert await asked(here.model(), add, transport=transport) == "42"
 
 
-async def test_wrong_arguments_are_said_to_the_model(world: MakeWorld, transport: Transport) -> None:
+async def test_invalid_arguments_are_explained_to_the_model(world: MakeWorld, transport: Transport) -> None:
     here = world('call add {"a": "forty"}\n---\ntext ok')
 
     def add(a: int, b: int) -> int:
@@ -167,7 +167,7 @@ async def test_a_failed_call_is_a_failed_part(world: MakeWorld) -> None:
     assert "QuotaError" in str(part.content)
 
 
-async def test_what_is_no_json_is_an_error_and_no_repr(world: MakeWorld, transport: Transport) -> None:
+async def test_values_without_a_json_form_are_errors(world: MakeWorld, transport: Transport) -> None:
     here = world("call give {}\n---\ntext ok")
 
     def give() -> Any:
@@ -180,7 +180,7 @@ async def test_what_is_no_json_is_an_error_and_no_repr(world: MakeWorld, transpo
     assert "0x" not in text
 
 
-async def test_a_tool_that_needs_an_approval_says_so(world: MakeWorld) -> None:
+async def test_a_tool_that_needs_an_approval_is_an_error_without_an_agent(world: MakeWorld) -> None:
     here = world("call delete {}\n---\ntext ok")
     ran = []
 
@@ -322,7 +322,7 @@ async def test_the_context_of_a_call_is_known_without_an_agent(
     assert ctx.model is model
 
 
-async def test_progress_of_an_agents_tool_is_no_obstacle(world: MakeWorld, transport: Transport) -> None:
+async def test_progress_of_an_agents_tool_is_harmless(world: MakeWorld, transport: Transport) -> None:
     here = world("call slow {}\n---\ntext {result}")
     agent = Agent(here.model(transport))
 

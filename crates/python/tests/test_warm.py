@@ -31,9 +31,7 @@ async def there_are(here: World, count: int) -> set[int]:
 
 
 @pytest.mark.both_transports
-async def test_a_run_takes_a_cli_that_waits_and_calls_its_own_tools(
-    world: MakeWorld, transport: Transport
-) -> None:
+async def test_a_run_uses_a_waiting_cli_with_its_own_tools(world: MakeWorld, transport: Transport) -> None:
     here = world("call who {}\n---\ntext {result}")
     model = here.model(transport)
     agent: Agent[str, str] = Agent(model, deps_type=str)

@@ -89,7 +89,7 @@ async def test_pages_are_read_by_the_cli_within_the_domains(world: MakeWorld) ->
     assert "domains may" not in returned.content
 
 
-async def test_who_decides_about_tools_is_asked_about_these(world: MakeWorld) -> None:
+async def test_can_use_tool_decides_about_web_tools(world: MakeWorld) -> None:
     asked: list[str] = []
 
     def decide(request: PermissionRequest) -> bool:
@@ -106,7 +106,7 @@ async def test_who_decides_about_tools_is_asked_about_these(world: MakeWorld) ->
     [CodeExecutionTool(), WebSearchTool(max_uses=1), WebFetchTool(max_uses=1)],
     ids=lambda tool: tool.kind,
 )
-async def test_what_the_cli_does_not_have_is_an_error(world: MakeWorld, tool: AbstractNativeTool) -> None:
+async def test_unsupported_native_tools_are_errors(world: MakeWorld, tool: AbstractNativeTool) -> None:
     here = world("text ok")
     with pytest.raises(UserError, match=r"max_uses|not supported by this model"):
         await agent(here, tool).run("go")
@@ -126,5 +126,5 @@ async def test_what_the_cli_does_not_have_is_an_error(world: MakeWorld, tool: Ab
         ("example.com/blogs", "example.com/blog", False),
     ],
 )
-def test_places_are_at_domains(place: str, domain: str, is_so: bool) -> None:
+def test_hosts_and_paths_match_domains(place: str, domain: str, is_so: bool) -> None:
     assert _is_at(place, domain) is is_so

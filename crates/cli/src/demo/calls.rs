@@ -62,7 +62,7 @@ fn calls() -> Vec<(&'static str, Value, Want)> {
 async fn one_call(client: &Client, tool: &str, arguments: Value, want: Want) -> Result<Row> {
     let Answer { result, progress, time } = client.call(tool, &arguments).await?;
     let (answer, ok) = match result {
-        Ok(result) => judge(&result, progress, &want),
+        Ok(result) => check(&result, progress, &want),
         Err(error) => {
             let ok = matches!(want, Want::RpcError(code) if error["code"] == code);
             let how = if ok { ", as it should be" } else { "" };
@@ -73,7 +73,7 @@ async fn one_call(client: &Client, tool: &str, arguments: Value, want: Want) -> 
     Ok(Row { call: format!("{tool} {arguments}"), answer, time, ok })
 }
 
-fn judge(result: &Value, progress: usize, want: &Want) -> (String, bool) {
+fn check(result: &Value, progress: usize, want: &Want) -> (String, bool) {
     let is_error = result["isError"] == true;
     let block = &result["content"][0];
     let text = block["text"].as_str().unwrap_or_default();

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use tokio::runtime::{Builder, Runtime};
 use toolbridge::core::set;
-use toolbridge::{Combined, Session, SessionBuilder};
+use toolbridge::{Combined, Session};
 
 use self::calls::{all_calls, median_round_trip};
 pub(crate) use self::client::Client;
@@ -30,11 +30,6 @@ pub(crate) fn two_threads() -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(2);
     toolbridge::runtime(builder)
-}
-
-fn traced(mut session: SessionBuilder, file: Option<&Path>) -> SessionBuilder {
-    set!(session: trace = file);
-    session
 }
 
 /// Hosts the demo tools, starts a bridge, and calls each tool through it.
@@ -61,7 +56,9 @@ async fn demo(trace: Option<&Path>) -> Result<Report> {
     let library = Library::new()?;
     let started = Instant::now();
     let tools = Combined::new().with(demo_tools(Arc::clone(&shared))?)?.with(library.documents()?)?;
-    let session = traced(Session::builder(tools), trace).start().await?;
+    let mut session = Session::builder(tools);
+    set!(session: trace = trace);
+    let session = session.start().await?;
     let session_time = started.elapsed();
 
     let started = Instant::now();

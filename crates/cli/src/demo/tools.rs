@@ -28,9 +28,9 @@ pub(crate) struct Shared {
 }
 
 /// Notifies if it is dropped before it is disarmed.
-struct TellIfDropped<'a>(Option<&'a Notify>);
+struct NotifyOnDrop<'a>(Option<&'a Notify>);
 
-impl Drop for TellIfDropped<'_> {
+impl Drop for NotifyOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(cancelled) = self.0 {
             cancelled.notify_one();
@@ -44,7 +44,7 @@ const PANIC: &str = "this tool always panics";
 pub(crate) fn hide_demo_panic() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if info.payload().downcast_ref::<String>().is_none_or(|said| said != PANIC) {
+        if info.payload().downcast_ref::<String>().is_none_or(|message| message != PANIC) {
             others(info);
         }
     }));
@@ -78,9 +78,9 @@ async fn wait(
     ms: u64,
 ) -> String {
     shared.waiting.notify_one();
-    let mut tell = TellIfDropped(Some(&shared.cancelled));
+    let mut on_drop = NotifyOnDrop(Some(&shared.cancelled));
     sleep(Duration::from_millis(ms)).await;
-    tell.0 = None;
+    on_drop.0 = None;
     format!("waited {ms} ms")
 }
 

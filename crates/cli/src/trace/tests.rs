@@ -76,7 +76,7 @@ fn both_sides_of_a_call_are_one_call() {
 }
 
 #[test]
-fn a_side_without_an_end_is_shown_as_far_as_it_is_known() {
+fn a_call_with_an_unfinished_side_is_shown() {
     let events = both_sides();
     // The bridge was killed.
     let killed = Timeline::of(&events[..4]);
@@ -95,7 +95,7 @@ fn a_side_without_an_end_is_shown_as_far_as_it_is_known() {
 }
 
 #[test]
-fn a_call_that_a_tool_makes_is_a_call_of_its_own() {
+fn a_call_made_by_a_tool_is_a_separate_call() {
     let mut events = both_sides();
     let nested = named("n", Some("p"), "other");
     events.push(event(Process::Bridge, 2300, What::CallEnd(ended(nested.clone(), 100))));

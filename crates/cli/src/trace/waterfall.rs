@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_is_in_the_legend() {
+    fn the_legend_has_every_phase_that_is_drawn() {
         // The parent was killed: its side of the call has no end.
         let events = both_sides();
         let lost: Vec<_> = [0, 1, 2, 4].map(|place: usize| events[place].clone()).into();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_no_length_has_a_column_too() {
+    fn a_call_without_duration_has_a_column() {
         let mut timeline = Timeline::of(&both_sides());
         let mut short = timeline.calls[0].clone();
         (short.start_ns, short.total_ns) = (2000, 0);

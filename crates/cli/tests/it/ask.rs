@@ -134,7 +134,7 @@ fn the_prompt_may_come_from_stdin_and_the_model_may_be_named() {
 }
 
 #[test]
-fn failures_say_what_to_do_in_words_or_in_json() {
+fn failures_have_a_hint_as_text_and_as_json() {
     let (model, home) = (ScriptedModel::start("error 529 too busy"), TempDir::new().unwrap());
     let (code, stdout, stderr) = run(&mut ask(&model, &home, &["go"]));
     assert_eq!((code, stdout.as_str()), (1, ""));
@@ -171,7 +171,7 @@ fn failures_say_what_to_do_in_words_or_in_json() {
 }
 
 #[test]
-fn on_a_terminal_the_text_stays_whole() {
+fn the_spinner_does_not_overwrite_text() {
     // `script` gives the program a terminal. The text comes in two pieces, with a long wait between them.
     let model = ScriptedModel::start("text The answer is | 42.\nsleep 300\ntext Really.");
     let home = TempDir::new().unwrap();
@@ -227,7 +227,7 @@ fn waiting_for_stdin_can_be_interrupted() {
 }
 
 #[test]
-fn a_server_that_the_cli_refuses_is_an_error_and_no_panic() {
+fn a_server_refused_by_the_cli_is_an_error() {
     let (model, home) = (ScriptedModel::start("text ok"), TempDir::new().unwrap());
     let claude = home.path().join("claude");
     let answers = r#"{"type":"control_response","response":{"subtype":"success","request_id":"toolbridge_1","response":{}}}
@@ -288,7 +288,7 @@ fn a_killed_asker_leaves_no_cli_behind() {
 }
 
 #[test]
-fn the_doctor_finds_everything_or_says_what_to_do() {
+fn the_doctor_reports_every_check_with_a_hint() {
     let (dir, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let doctor = |args: &[&str]| {
         let mut command = toolbridge();
@@ -341,7 +341,7 @@ fn the_doctor_finds_everything_or_says_what_to_do() {
 }
 
 #[test]
-fn the_doctor_looks_at_the_temporary_directory() {
+fn the_doctor_checks_the_temporary_directory() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = TempDir::new().unwrap();
     let doctor =

@@ -129,7 +129,7 @@ fn fifty_clients_share_one_session_and_it_counts_their_calls() {
 }
 
 #[test]
-fn watching_shows_names_and_calls_per_second_until_it_is_told_to_end() {
+fn watching_shows_names_and_calls_per_second_until_a_signal() {
     use std::io::BufRead as _;
 
     let world = World::new();
@@ -224,7 +224,7 @@ async fn one_cli_uses_a_host_that_is_killed_and_started_again_a_hundred_times() 
             _ if request.turn() > 20 * ROUNDS => Turn::text("too many turns"),
             // The call may have gone to the killed host; then it is made again.
             "restarted" => call("add", json!({ "a": *rounds, "b": 1 })),
-            said if said == (*rounds + 1).to_string() => {
+            printed if printed == (*rounds + 1).to_string() => {
                 *rounds += 1;
                 if *rounds == ROUNDS { Turn::text("done") } else { call("restart", json!({})) }
             }

@@ -625,7 +625,7 @@ fn a_client_that_leaves_answers_unread_is_an_ordinary_end() {
 #[test]
 fn an_invalid_log_level_does_not_stop_a_bridge() {
     let host = Host::start();
-    for (level, said) in [
+    for (level, printed) in [
         ("", ""),
         ("off", ""),
         ("loud", "warning: TOOLBRIDGE_LOG is `loud`; it can be off, error, warn, info, debug or trace\n"),
@@ -637,7 +637,7 @@ fn an_invalid_log_level_does_not_stop_a_bridge() {
         assert_eq!(client.call_text("echo", json!({ "text": "hi" })), "hi");
         client.end_input();
         client.bridge.wait_within(PATIENCE);
-        assert_eq!(client.stderr(), said);
+        assert_eq!(client.stderr(), printed);
     }
 }
 

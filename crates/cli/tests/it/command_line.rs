@@ -27,7 +27,7 @@ fn an_invalid_timeout_is_wrong_usage() {
 }
 
 #[test]
-fn help_and_version_are_data_and_wrong_words_are_errors() {
+fn help_and_version_go_to_stdout_and_wrong_usage_is_an_error() {
     let (code, stdout, stderr) = run(toolbridge().arg("--version"));
     assert_eq!(
         (code, stdout, stderr),
@@ -162,7 +162,7 @@ fn the_demo_works_and_says_what_to_do_next() {
 }
 
 #[test]
-fn the_demo_speaks_json_to_machines() {
+fn the_demo_can_print_json() {
     let dir = TempDir::new().unwrap();
     let (code, stdout, _) = run(toolbridge().args(["demo", "--json"]).env("TMPDIR", dir.path()));
     let report: Value = serde_json::from_str(&stdout).unwrap();
@@ -174,7 +174,7 @@ fn the_demo_speaks_json_to_machines() {
 }
 
 #[test]
-fn a_host_says_where_it_is_and_ends_on_each_kind_of_end() {
+fn a_host_prints_its_paths_and_ends_on_every_kind_of_end() {
     for signal in [None, Some(Signal::INT), Some(Signal::TERM)] {
         let mut host = Host::start();
         assert_eq!(

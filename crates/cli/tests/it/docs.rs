@@ -113,7 +113,7 @@ fn signals_end_it_and_read_only_offers_no_writing_tool() {
 }
 
 #[test]
-fn init_makes_what_is_missing_and_a_missing_root_is_an_error() {
+fn init_creates_missing_folders_and_a_missing_root_is_an_error() {
     let dir = TempDir::new().unwrap();
     let (code, stdout, stderr) = run(&mut docs(dir.path()));
     assert_eq!((code, stdout.as_str()), (1, ""));
@@ -129,7 +129,7 @@ fn init_makes_what_is_missing_and_a_missing_root_is_an_error() {
 }
 
 #[test]
-fn flags_win_over_the_environment_and_odd_values_are_named() {
+fn flags_override_the_environment_and_invalid_values_are_named() {
     let workspace = workspace();
     let mut command = docs(workspace.path());
     command.env("WORKSPACE_ROOT", "/nowhere").env("LOG_LEVEL", "info").args(["--log-level", "error"]);
@@ -186,8 +186,8 @@ fn a_model_has_a_section_copied_and_never_sees_it() {
         let manual: PathBuf = workspace.path().join("manuals/espresso-machine/maintenance.md");
         let manual = std::fs::read_to_string(manual).unwrap();
         assert!(manual.contains(&copied) && copied.lines().count() > 3, "{copied}");
-        let said: Value = serde_json::from_str(&stdout).unwrap();
-        assert_eq!(said["text"], format!("copied {} bytes", copied.len()));
+        let printed: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(printed["text"], format!("copied {} bytes", copied.len()));
 
         // Only the snippet that `manual_find` shows may have reached the model: a part of a line.
         let (_, body) = copied.trim_end().split_once("\n\n").unwrap();

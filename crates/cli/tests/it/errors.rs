@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{Host, McpClient, eventually, text, toolbridge};
 
 #[test]
-fn every_failure_of_a_tool_is_a_result_that_says_so() {
+fn every_failure_of_a_tool_is_an_error_result() {
     let host = Host::start();
     let mut client = host.client();
     let rows = [
@@ -47,7 +47,7 @@ fn every_failure_of_a_tool_is_a_result_that_says_so() {
 }
 
 #[test]
-fn an_unreachable_parent_is_a_result_that_says_so() {
+fn an_unreachable_parent_is_an_error_result() {
     let mut host = Host::start();
     let mut client = host.client();
     host.stdin.take();

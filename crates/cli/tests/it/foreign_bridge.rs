@@ -124,7 +124,7 @@ fn the_documents_request_gets_the_documents_answer() {
 }
 
 #[test]
-fn an_answer_is_utf8_whatever_way_the_request_was_escaped() {
+fn an_answer_is_utf8_even_if_the_request_was_escaped() {
     let host = Host::start();
     let mut wire = Wire::connect(&host.socket);
     for (written, text) in [
@@ -701,7 +701,7 @@ fn nesting_without_end_does_not_crash_the_host() {
 }
 
 #[test]
-fn digits_stay_as_they_are() {
+fn numbers_keep_every_digit() {
     let host = Host::start();
     let mut wire = Wire::connect(&host.socket);
     let digits = "18446744073709551615 -9223372036854775808 0.1000000000000000055511151231257827021181583404541015625 \

@@ -62,9 +62,9 @@ impl Talk {
                 return Some(false);
             }
             let result = &answer["result"];
-            let said = result["content"][0]["text"].as_str().unwrap_or_default();
+            let printed = result["content"][0]["text"].as_str().unwrap_or_default();
             let is_error = result["isError"] == true;
-            assert!(if is_error { !said.is_empty() } else { said == text }, "{answer:.1000}");
+            assert!(if is_error { !printed.is_empty() } else { printed == text }, "{answer:.1000}");
             return Some(!is_error);
         }
     }
@@ -99,17 +99,17 @@ fn calls(run: &Run, command: &str) -> bool {
         .env("TOKIO_WORKER_THREADS", "1")
         .envs(variables.clone());
     let mut host = Process(command.spawn().unwrap());
-    let mut said = String::new();
+    let mut printed = String::new();
     eventually("the host says hello, or ends", PATIENCE, || {
-        said = std::fs::read_to_string(&stdout).unwrap();
-        said.ends_with('\n') || host.0.try_wait().unwrap().is_some()
+        printed = std::fs::read_to_string(&stdout).unwrap();
+        printed.ends_with('\n') || host.0.try_wait().unwrap().is_some()
     });
-    if !said.ends_with('\n') {
+    if !printed.ends_with('\n') {
         let (is_well, stderr) = end(&mut host);
         assert!(!is_well && stderr.contains("error: "), "{is_well}: {stderr}");
         return false;
     }
-    let hello: Value = serde_json::from_str(&said).unwrap();
+    let hello: Value = serde_json::from_str(&printed).unwrap();
     let mut command = toolbridge();
     let paths = [&hello["socket"], &hello["schema"]].map(|path| path.as_str().unwrap());
     command.arg("bridge").args(paths).env("TMPDIR", &run.dir).envs(variables);
@@ -185,13 +185,13 @@ fn ask(run: &Run, transport: &str, command: &str) -> bool {
     asker.stdout(stdout.reopen().unwrap()).stderr(stderr.reopen().unwrap());
     let status = Process(asker.spawn().unwrap()).wait_within(PATIENCE);
     let [stdout, stderr] = [stdout, stderr].map(|file| std::fs::read_to_string(file).unwrap());
-    let said = format!("{status}, {stdout:?}: {stderr}");
-    assert!(status.code().is_some() && !stderr.contains("panicked"), "{said}");
-    assert!(!stderr.contains("no result within"), "it hangs: {said}");
+    let printed = format!("{status}, {stdout:?}: {stderr}");
+    assert!(status.code().is_some() && !stderr.contains("panicked"), "{printed}");
+    assert!(!stderr.contains("no result within"), "it hangs: {printed}");
     if status.success() {
-        assert!(["The sum is 42.\n", "The tool has failed.\n"].contains(&&*stdout), "{said}");
+        assert!(["The sum is 42.\n", "The tool has failed.\n"].contains(&&*stdout), "{printed}");
     } else {
-        assert!(stdout.is_empty() && stderr.contains("error: "), "{said}");
+        assert!(stdout.is_empty() && stderr.contains("error: "), "{printed}");
     }
     stdout == "The sum is 42.\n"
 }

@@ -169,8 +169,8 @@ async fn own_functions_and_servers_of_others_give_the_same_results_through_every
         client.initialize();
         (front, Arc::new(Mutex::new(client)))
     });
-    let (served, said) = world.start(&["--session", "all", "--http", "127.0.0.1:0"]);
-    let url = said["url"].as_str().unwrap().to_owned();
+    let (served, printed) = world.start(&["--session", "all", "--http", "127.0.0.1:0"]);
+    let url = printed["url"].as_str().unwrap().to_owned();
     let mut sdk = ControlChannel::new(world.0.path());
     // With the builtin tool `Read`, the model sees the tools' results unchanged.
     let builder = ClaudeCodeModel::builder().cli(sdk.program()).builtin_tools(["Read"]);

@@ -34,8 +34,8 @@ fn a_client_calls_the_tools_of_two_hosts_with_two_commands() {
     let start = |host: &str| {
         world.start(&["--demo", "--nats", &url, "--name", "gpu", "--host", host, "--max-calls", "8"])
     };
-    let ((mut one, said), (two, _)) = (start("one"), start("two"));
-    assert_eq!(said, json!({ "nats": url, "name": "gpu", "host": "one" }));
+    let ((mut one, printed), (two, _)) = (start("one"), start("two"));
+    assert_eq!(printed, json!({ "nats": url, "name": "gpu", "host": "one" }));
 
     let mut any = client(&world, &format!("{url}/gpu"));
     let listed = any.request("tools/list", json!({}));

@@ -39,8 +39,9 @@ impl World {
         let mut child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let said = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{args:?}: {error}: {line:?}"));
-        (Process(child), said)
+        let printed =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{args:?}: {error}: {line:?}"));
+        (Process(child), printed)
     }
 
     /// The exit code and stderr of a start that fails.
@@ -237,8 +238,8 @@ fn a_commands_prefix_is_the_name_of_its_server() {
 #[test]
 fn http_clients_call_a_server_until_a_signal_ends_all() {
     let world = World::new();
-    let (mut served, said) = world.start(&["--http", "127.0.0.1:0", "--metrics", "--", &time()]);
-    let url = said["url"].as_str().unwrap();
+    let (mut served, printed) = world.start(&["--http", "127.0.0.1:0", "--metrics", "--", &time()]);
+    let url = printed["url"].as_str().unwrap();
     let (status, list) = over_http(url, "tools/list", json!({}), None);
     assert_eq!((&*status, names(&list)), ("200", vec!["get_current_time".into(), "convert_time".into()]));
     let call = json!({ "name": "convert_time", "arguments": noon() });
@@ -277,8 +278,9 @@ fn proxy(port: u16) -> (String, std::sync::mpsc::Receiver<String>) {
 #[test]
 fn a_server_behind_a_proxy_is_reached_through_it() {
     let world = World::new();
-    let (_served, said) = world.start(&["--demo", "--http", "127.0.0.1:0", "--allow-host", "shop.invalid"]);
-    let port = said["url"].as_str().unwrap().trim_end_matches("/mcp").rsplit(':').next().unwrap();
+    let (_served, printed) =
+        world.start(&["--demo", "--http", "127.0.0.1:0", "--allow-host", "shop.invalid"]);
+    let port = printed["url"].as_str().unwrap().trim_end_matches("/mcp").rsplit(':').next().unwrap();
     let (proxy, seen) = proxy(port.parse().unwrap());
     // No resolver knows this name, so it is reached only through the proxy.
     let config = json!({ "mcpServers": { "shop": { "type": "http", "url": "http://shop.invalid/mcp" } } });
@@ -298,8 +300,8 @@ fn over_http_other_machines_need_a_token() {
     let world = World::new();
     let tokens = world.write("tokens", "secret\n");
     std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let (served, said) = world.start(&["--demo", "--http", "0.0.0.0:0", "--token-file", &tokens]);
-    let url = said["url"].as_str().unwrap();
+    let (served, printed) = world.start(&["--demo", "--http", "0.0.0.0:0", "--token-file", &tokens]);
+    let url = printed["url"].as_str().unwrap();
     let (status, _) = over_http(url, "tools/list", json!({}), None);
     assert_eq!(status, "401");
     let (status, list) = over_http(url, "tools/list", json!({}), Some("secret"));
@@ -308,11 +310,11 @@ fn over_http_other_machines_need_a_token() {
 }
 
 #[test]
-fn a_named_session_lasts_until_a_signal_whatever_stdin_is() {
+fn a_named_session_ignores_stdin_and_ends_on_a_signal() {
     let world = World::new();
-    let (mut served, said) = world.start(&["--name", "time", "--", &time()]);
-    let [socket, schema] = ["socket", "schema"].map(|key| PathBuf::from(said[key].as_str().unwrap()));
-    assert!(said["mcp_config"]["mcpServers"]["tools"].is_object(), "{said}");
+    let (mut served, printed) = world.start(&["--name", "time", "--", &time()]);
+    let [socket, schema] = ["socket", "schema"].map(|key| PathBuf::from(printed[key].as_str().unwrap()));
+    assert!(printed["mcp_config"]["mcpServers"]["tools"].is_object(), "{printed}");
     let mut bridge = McpClient::start(&socket, &schema);
     bridge.initialize();
     let mut attached = McpClient::start_command(world.toolbridge(&["attach", "time"]));
@@ -336,7 +338,7 @@ fn stubborn(world: &World) -> String {
 }
 
 #[test]
-fn a_server_that_ignores_signals_is_gone_when_toolbridge_is() {
+fn a_server_that_ignores_signals_ends_with_toolbridge() {
     let world = World::new();
     let script = stubborn(&world);
     let (mut served, _) = world.start(&["--name", "stubborn", "--", "sh", &script]);

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::support::{Host, PATIENCE, eventually, files, run, start_host, toolbridge};
 
 #[test]
-fn no_file_is_ever_open_to_others_whatever_the_umask() {
+fn files_are_private_with_any_umask() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().to_owned();
     let (done, over) = std::sync::mpsc::channel::<()>();

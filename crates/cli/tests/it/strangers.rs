@@ -230,7 +230,7 @@ fn a_bridge_refuses_the_schema_file_of_another_user() {
 }
 
 #[test]
-fn an_unmapped_users_schema_file_is_nobodys() {
+fn the_schema_file_of_an_unmapped_user_is_refused() {
     if !can_be(US, Some(65534)) {
         return;
     }
@@ -256,7 +256,7 @@ fn an_unmapped_users_schema_file_is_nobodys() {
 }
 
 #[test]
-fn an_unmapped_users_remains_are_nobodys() {
+fn files_of_an_unmapped_user_are_left_alone() {
     if !can_be(US, Some(65534)) {
         return;
     }

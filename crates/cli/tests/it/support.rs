@@ -80,8 +80,8 @@ pub(crate) struct Host {
 }
 
 /// A path in a host's first line.
-pub(crate) fn path(said: &Value) -> &Path {
-    Path::new(said.as_str().unwrap())
+pub(crate) fn path(printed: &Value) -> &Path {
+    Path::new(printed.as_str().unwrap())
 }
 
 /// The MCP config that makes a CLI start that bridge of a host.

@@ -461,7 +461,7 @@ fn a_server_of_documents_is_traced_too() {
 }
 
 #[test]
-fn without_a_trace_nothing_is_written_and_nothing_is_asked_for() {
+fn without_a_trace_nothing_is_written() {
     let host = Host::start();
     assert_eq!(host.config, config_of(Path::new(EXECUTABLE), &host.socket, &host.schema));
     assert_eq!(host.client().call_text("echo", json!({ "text": "x" })), "x");

@@ -30,7 +30,7 @@ def check_asyncio() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         raise InvalidRequestError(
-            "this needs asyncio, and no event loop of asyncio's runs here",
+            "this needs a running event loop of asyncio",
             hint="with trio, run it in a thread: `trio.to_thread.run_sync(asyncio.run, …)`",
         ) from None
 

@@ -19,7 +19,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import from_json, to_json
 
-from .output import CLI_TOOL, Wanted
+from .output import CLI_TOOL, OutputSpec
 
 SYSTEM = "claude-code"
 """The provider's name in messages."""
@@ -41,7 +41,7 @@ class Reader:
     """Reads the parts of an answer."""
 
     server_name: str
-    wanted: Wanted
+    output_spec: OutputSpec
     native_tools: Mapping[str, str] = field(default_factory=dict)
     """The CLI's own tools that pydantic-ai has a name for, with that name."""
 
@@ -68,12 +68,12 @@ class Reader:
 
     def returned(self, call: NativeToolCallPart, result: bytes) -> NativeToolReturnPart:
         """The result of a call, if the CLI has not reported one."""
-        said = from_json(result)
+        returned = from_json(result)
         return NativeToolReturnPart(
             call.tool_name,
-            _content(said["content"]),
+            _content(returned["content"]),
             call.tool_call_id,
-            outcome="failed" if said.get("isError") else "success",
+            outcome="failed" if returned.get("isError") else "success",
             provider_name=SYSTEM,
         )
 
@@ -89,15 +89,15 @@ class Reader:
 
     def is_for_output(self, tool_name: str) -> bool:
         """Whether the model submits its output with that tool."""
-        return self.wanted.schema is not None and tool_name == CLI_TOOL
+        return self.output_spec.schema is not None and tool_name == CLI_TOOL
 
-    def output(self, handed_in: Sequence[ModelResponsePart], output: str) -> list[ModelResponsePart]:
+    def output(self, calls: Sequence[ModelResponsePart], output: str) -> list[ModelResponsePart]:
         """The last parts of an answer with an output: the call that submitted it, and the output.
 
         pydantic-ai treats text before a tool call as thoughts, so all other text comes before these parts.
         """
         call = NativeToolCallPart(CLI_TOOL, output, provider_name=SYSTEM)
-        return [*(handed_in or [call]), self.wanted.part(output)]
+        return [*(calls or [call]), self.output_spec.part(output)]
 
 
 def _content(content: Any) -> Any:
@@ -173,16 +173,16 @@ class RequestWithMetadata:
 def answer_of(json: bytes, reader: Reader, model_name: str) -> RequestWithMetadata:
     """Parses an answer of the native module."""
     answer = from_json(json)
-    said = answer["response"]
-    read = [part for one in said["parts"] if (part := reader.part(one)) is not None]
+    given = answer["response"]
+    read = [part for one in given["parts"] if (part := reader.part(one)) is not None]
     parts = [part for part in read if not reader.is_output(part)]
-    if (output := output_of(said)) is not None:
+    if (output := output_of(given)) is not None:
         parts += reader.output([part for part in read if reader.is_output(part)], output)
     cli_response = CLIResponse.of(answer)
     response = ModelResponse(
         parts=parts,
         usage=cli_response.request_usage,
-        model_name=said["model"] or model_name,
+        model_name=given["model"] or model_name,
         provider_name=SYSTEM,
         provider_details=cli_response.details,
         provider_response_id=cli_response.session_id,

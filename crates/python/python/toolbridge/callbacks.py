@@ -85,7 +85,7 @@ CanUseTool: TypeAlias = Callable[[PermissionRequest], Decision | Awaitable[Decis
 """Decides whether a tool may be used. It runs on the event loop of the request."""
 
 
-async def decided(can_use_tool: CanUseTool, call: _native.Call) -> bytes:
+async def decide(can_use_tool: CanUseTool, call: _native.Call) -> bytes:
     """Calls the function, and serialises its decision for the native module."""
     asked = from_json(call.arguments)
     suggestions = asked.pop("suggestions")
@@ -116,7 +116,7 @@ StderrCallback: TypeAlias = Callable[[str], object]
 
 
 @dataclass
-class Listeners:
+class MessageCallbacks:
     """The message callbacks of one request. Exceptions they raise are reported by the event loop."""
 
     callbacks: Sequence[MessageCallback]
@@ -125,11 +125,11 @@ class Listeners:
 
     def __call__(self, message: bytes) -> None:
         if self.meter is not None:
-            self.meter.hear(message)
+            self.meter.on_message(message)
         for callback in self.callbacks:
-            told = callback(from_json(message))
-            if inspect.isawaitable(told):
-                task = asyncio.ensure_future(told)
+            result = callback(from_json(message))
+            if inspect.isawaitable(result):
+                task = asyncio.ensure_future(result)
                 self._running.add(task)
                 task.add_done_callback(self._over)
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import TypeAdapter, create_model
 from pydantic_ai import Tool
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserContent, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_core import from_json, to_json
 
 from . import _native as native
 from ._waiting import Stop, completed
 from .answer import CLIResponse, Reader
-from .conversation import said
+from .conversation import prompt_inputs
 from .errors import InvalidRequestError
-from .output import Wanted
+from .output import OutputSpec
 from .settings import PermissionMode
 from .stream import ClaudeCodeStreamedResponse
 from .tools import Toolbox, as_tool
@@ -55,7 +54,7 @@ class Output(Generic[OutputT]):
     """Converts answers to the output type."""
 
     def __init__(self, output_type: type[OutputT]) -> None:
-        self.wanted = Wanted()
+        self.spec = OutputSpec()
         self._adapter: TypeAdapter[Any] | None = None
         self._is_wrapped = False
         if output_type is str:
@@ -69,7 +68,7 @@ class Output(Generic[OutputT]):
                 True,
             )
             schema = self._adapter.json_schema()
-        self.wanted = Wanted(schema)
+        self.spec = OutputSpec(schema)
 
     def of(self, response: ModelResponse) -> OutputT:
         """The output in a response."""
@@ -106,10 +105,12 @@ class Chat(Generic[OutputT]):
     _parameters: ModelRequestParameters
     _model_name: str
     _stop: Stop
-    _messages: list[ModelMessage]
-    _known: dict[str, ToolDefinition]
-    """The dynamic tools that the CLI currently knows."""
-    _running: list[native.Stream]
+    _messages: list[ModelMessage] = field(default_factory=list, init=False)
+    _running: list[native.Stream] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._known = {tool.definition.name: tool.definition for tool in self._toolbox.tools}
+        """The dynamic tools that the CLI currently knows."""
 
     async def send(self, prompt: str | Sequence[UserContent]) -> ChatAnswer[OutputT]:
         """Sends a prompt, and waits for the answer. Cancelling the wait interrupts the model."""
@@ -123,9 +124,9 @@ class Chat(Generic[OutputT]):
     @asynccontextmanager
     async def stream(self, prompt: str | Sequence[UserContent]) -> AsyncGenerator[ClaudeCodeStreamedResponse]:
         """Sends a prompt and streams the answer. Leaving the context interrupts this answer."""
-        content = await said(prompt)
+        inputs = await prompt_inputs(prompt)
         await self._refresh()
-        running = self._native.stream(to_json(content))
+        running = self._native.stream(to_json(inputs))
         self._running.append(running)
         stream = ClaudeCodeStreamedResponse(
             self._parameters,

@@ -48,7 +48,7 @@ class Conversation:
     messages: list[dict[str, list[Any]]] = field(default_factory=list)
     system: list[str] = field(default_factory=list)
 
-    def say(self, who: Literal["user", "assistant"], piece: Any) -> None:
+    def add(self, who: Literal["user", "assistant"], piece: Any) -> None:
         """Adds a piece to the last message if it has the same role, or to a new one."""
         if not self.messages or who not in self.messages[-1]:
             self.messages.append({who: []})
@@ -68,11 +68,11 @@ async def conversation(messages: Sequence[ModelMessage], parameters: ModelReques
     read.system.extend(_instructions(messages, parameters))
     if not read.messages or "user" not in read.messages[-1]:
         # The conversation ends with a tool result, from which the model should continue.
-        read.say("user", _text(_last_retry(messages) or _GO_ON))
+        read.add("user", _text(_last_retry(messages) or _GO_ON))
     return read
 
 
-async def said(content: str | Sequence[UserContent]) -> list[dict[str, Any]]:
+async def prompt_inputs(content: str | Sequence[UserContent]) -> list[dict[str, Any]]:
     """A prompt in the native module's format."""
     items = [content] if isinstance(content, str) else content
     return [await _input(item) for item in items if not isinstance(item, CachePoint)]
@@ -82,31 +82,31 @@ async def _add_request_part(read: Conversation, part: Any) -> None:
     if isinstance(part, SystemPromptPart):
         read.system.append(part.content)
     elif isinstance(part, UserPromptPart):
-        for piece in await said(part.content):
-            read.say("user", piece)
+        for piece in await prompt_inputs(part.content):
+            read.add("user", piece)
     elif isinstance(part, BaseToolReturnPart):
-        read.say("assistant", await _tool_result(part))
+        read.add("assistant", await _tool_result(part))
     elif hasattr(part, "model_response"):  # a retry prompt
         text = part.model_response()
         if getattr(part, "tool_name", None) is None:
-            read.say("user", _text(text))
+            read.add("user", _text(text))
         else:
-            read.say("assistant", _result(part.tool_call_id, part.tool_name, text, is_error=True))
+            read.add("assistant", _result(part.tool_call_id, part.tool_name, text, is_error=True))
 
 
 async def _add_response_part(read: Conversation, part: ModelResponsePart) -> None:
-    if _hands_in(part):
+    if _submits_output(part):
         return  # the output is also a separate part
     if isinstance(part, TextPart):
         if part.content:
-            read.say("assistant", _text(part.content))
+            read.add("assistant", _text(part.content))
     elif isinstance(part, BaseToolCallPart):
         call = {"id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
-        read.say("assistant", {"type": "tool_call", **call})
+        read.add("assistant", {"type": "tool_call", **call})
     elif isinstance(part, BaseToolReturnPart):
-        read.say("assistant", await _tool_result(part))
+        read.add("assistant", await _tool_result(part))
     elif isinstance(part, FilePart):
-        read.say("assistant", _text(f"(a file, {part.content.media_type})"))
+        read.add("assistant", _text(f"(a file, {part.content.media_type})"))
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ async def _input(item: UserContent) -> dict[str, Any]:
     return _text(content if isinstance(content, str) else to_json(content).decode())
 
 
-def _hands_in(part: ModelResponsePart) -> bool:
+def _submits_output(part: ModelResponsePart) -> bool:
     """Whether the part is the call with which the model submits its output to the CLI."""
     if not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
         return False
@@ -191,7 +191,7 @@ def portable_history(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     moved: list[ModelMessage] = []
     for message in messages:
         if isinstance(message, ModelResponse) and any(map(_is_ours, message.parts)):
-            moved.extend(_apart(message))
+            moved.extend(_split(message))
         else:
             moved.append(message)
     return moved
@@ -201,28 +201,28 @@ def _is_ours(part: ModelResponsePart) -> bool:
     return isinstance(part, NativeToolCallPart | NativeToolReturnPart) and part.provider_name == SYSTEM
 
 
-def _apart(answer: ModelResponse) -> Iterator[ModelMessage]:
+def _split(answer: ModelResponse) -> Iterator[ModelMessage]:
     """Splits an answer into several, with the tool results between them."""
     steps: list[tuple[list[ModelResponsePart], list[ModelRequestPart]]] = [([], [])]
     for part in answer.parts:
-        if _hands_in(part):
+        if _submits_output(part):
             continue
-        said, returned = steps[-1]
+        parts, returned = steps[-1]
         if isinstance(part, NativeToolReturnPart) and _is_ours(part):
             returned.append(_returned(part))
             continue
         if returned:
-            said = []
-            steps.append((said, []))
+            parts = []
+            steps.append((parts, []))
         if isinstance(part, NativeToolCallPart) and _is_ours(part):
-            said.append(ToolCallPart(part.tool_name, part.args_as_json_str(), part.tool_call_id))
+            parts.append(ToolCallPart(part.tool_name, part.args_as_json_str(), part.tool_call_id))
         else:
-            said.append(part)
+            parts.append(part)
     usage = answer.usage
-    for said, returned in steps:
-        if not said and not returned and len(steps) > 1:
+    for parts, returned in steps:
+        if not parts and not returned and len(steps) > 1:
             continue
-        yield replace(answer, parts=said, usage=usage)
+        yield replace(answer, parts=parts, usage=usage)
         usage = RequestUsage()  # count the usage only once
         if returned:
             yield ModelRequest(parts=returned)

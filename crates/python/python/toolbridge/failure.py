@@ -19,7 +19,7 @@ from .results import encodable, error_result
 LOGGER = logging.getLogger("toolbridge")
 
 # With these a tool addresses the model; older versions of pydantic-ai do not have all of them.
-_SAID: tuple[type[Exception], ...] = (ModelRetry, getattr(exceptions, "ToolFailed", ModelRetry))
+_FOR_MODEL: tuple[type[Exception], ...] = (ModelRetry, getattr(exceptions, "ToolFailed", ModelRetry))
 
 _class_name = type.__dict__["__name__"].__get__
 """Reads the name of a class, bypassing its metaclass."""
@@ -37,7 +37,7 @@ def fail(call: _native.Call, error: BaseException) -> None:
         except BaseException as another:
             interrupted = another if ends_program(another) else interrupted
     # Does nothing if the call was already answered.
-    call.fail(name_of(error), "no message: what went wrong cannot be said")
+    call.fail(name_of(error), "no message: the error cannot be formatted")
     if interrupted is not None:
         raise interrupted
 
@@ -76,18 +76,18 @@ def _faults(error: ValidationError) -> Iterable[str]:
 def _answer(call: _native.Call, error: BaseException) -> None:
     # Not `isinstance`, which runs the error's own `__class__`.
     kind = type(error)
-    if issubclass(kind, _SAID):
+    if issubclass(kind, _FOR_MODEL):
         call.answer(error_result(text_of(error) or "no message"))
     elif issubclass(kind, ValidationError):
         assert isinstance(error, ValidationError)
         call.fail("ValidationError", encodable(explained(call.name, error)))
     elif issubclass(kind, ApprovalRequired | CallDeferred):
         reason = "needs an approval" if issubclass(kind, ApprovalRequired) else "is run elsewhere"
-        call.fail(name_of(error), f"tool `{call.name}` {reason}, which cannot be had during a request")
+        call.fail(name_of(error), f"tool `{call.name}` {reason}, which is not possible during a request")
     elif issubclass(kind, asyncio.CancelledError):
-        call.fail(name_of(error), f"tool `{call.name}` was ended")
+        call.fail(name_of(error), f"tool `{call.name}` was cancelled")
     elif issubclass(kind, SystemExit | KeyboardInterrupt):
-        call.fail(name_of(error), f"tool `{call.name}` called for the end of the program")
+        call.fail(name_of(error), f"tool `{call.name}` tried to end the program")
     else:
         call.fail(name_of(error), text_of(error) or "no message")
 
@@ -95,7 +95,9 @@ def _answer(call: _native.Call, error: BaseException) -> None:
 def _log(call: _native.Call, error: BaseException) -> None:
     """Logs where the function failed, for its author. Never logs the arguments."""
     kind = type(error)
-    if issubclass(kind, _SAID) or issubclass(kind, ApprovalRequired | CallDeferred | asyncio.CancelledError):
+    if issubclass(kind, _FOR_MODEL) or issubclass(
+        kind, ApprovalRequired | CallDeferred | asyncio.CancelledError
+    ):
         return  # not an error
     if not LOGGER.isEnabledFor(logging.WARNING):
         return

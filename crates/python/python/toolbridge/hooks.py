@@ -76,7 +76,7 @@ class HookOutput:
 
     @classmethod
     def stop(cls, reason: str) -> Self:
-        """Ends the request."""
+        """Ends the request after the current step. After `PreToolUse` the tool still runs; see `deny`."""
         return cls("stop", reason)
 
 
@@ -108,7 +108,7 @@ class Hook:
 
 
 @dataclass(frozen=True)
-class Listening:
+class NativeHook:
     """A hook in the native module's form."""
 
     event: str
@@ -117,7 +117,7 @@ class Listening:
     """Starts it on the event loop."""
 
 
-async def heard(hook: Hook, call: _native.Call) -> bytes:
+async def call_hook(hook: Hook, call: _native.Call) -> bytes:
     """Calls a hook, and serialises its answer for the native module."""
     answer = hook.function(HookCall(call.name, from_json(call.arguments)))
     if inspect.isawaitable(answer):

@@ -41,18 +41,18 @@ class Meter:
         self.is_answered = False
         """Whether there is a response; pydantic-ai counts its tokens."""
 
-    def hear(self, message: bytes) -> None:
+    def on_message(self, message: bytes) -> None:
         """Handles each message of the CLI."""
         head = message[:_HEAD_BYTES]
         if b'"stream_event"' in head or not (b'"assistant"' in head or b'"user"' in head):
             return
-        said = from_json(message)
-        if said.get("type") == "assistant":
-            answer = said.get("message") or {}
+        content = from_json(message)
+        if content.get("type") == "assistant":
+            answer = content.get("message") or {}
             if answer.get("model") != _SYNTHETIC:
                 self._turns[answer.get("id") or ""] = _usage(answer.get("usage") or {})
                 self._check(UsageLimits.check_tokens)
-        elif said.get("type") == "user":
+        elif content.get("type") == "user":
             # Tool results, after which the model is asked again.
             self._check(UsageLimits.check_before_request)
 
@@ -78,8 +78,8 @@ class Meter:
             return
         self._failed[tool] = len(self._turns)
         if retries.get(tool, 0) >= max_retries:
-            said = f"Tool {tool!r} exceeded max retries count of {max_retries}"
-            self._stop.now(UnexpectedModelBehavior(said))
+            message = f"Tool {tool!r} exceeded max retries count of {max_retries}"
+            self._stop.now(UnexpectedModelBehavior(message))
         retries[tool] = retries.get(tool, 0) + 1
 
     @property
@@ -115,12 +115,12 @@ class Meter:
             self._stop.now(error)
 
 
-def _usage(said: dict[str, Any]) -> RequestUsage:
+def _usage(counts: dict[str, Any]) -> RequestUsage:
     """Converts the API's token counts of one turn, where the input excludes cached tokens."""
-    write, read = said.get("cache_creation_input_tokens") or 0, said.get("cache_read_input_tokens") or 0
+    write, read = counts.get("cache_creation_input_tokens") or 0, counts.get("cache_read_input_tokens") or 0
     return RequestUsage(
-        input_tokens=(said.get("input_tokens") or 0) + write + read,
-        output_tokens=said.get("output_tokens") or 0,
+        input_tokens=(counts.get("input_tokens") or 0) + write + read,
+        output_tokens=counts.get("output_tokens") or 0,
         cache_write_tokens=write,
         cache_read_tokens=read,
     )

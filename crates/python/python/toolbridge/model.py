@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self, TypeVar, overload
 
 from pydantic_ai import RunContext
@@ -30,16 +31,16 @@ from . import _executable, _native, web
 from ._run_context import current_run_context, knows_runs
 from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
-from .callbacks import CanUseTool, Listeners, MessageCallback, StderrCallback, decided
+from .callbacks import CanUseTool, MessageCallback, MessageCallbacks, StderrCallback, decide
 from .chat import Chat, Output, OutputT
 from .conversation import conversation
 from .deferral import Deferral
 from .errors import InvalidRequestError, ModelFailure
 from .hooks import Hook
 from .meter import Meter
-from .output import Wanted, wanted
-from .questions import OnAsk, answered_by
-from .server_info import ServerInfo, said
+from .output import OutputSpec, output_spec
+from .questions import OnAsk, answer_question
+from .server_info import ServerInfo, as_dict
 from .sessions import Sessions
 from .settings import (
     DEFAULT_SERVER_NAME,
@@ -56,7 +57,7 @@ from .settings import (
     check_names,
     given_documents,
     given_servers,
-    known,
+    settings_for_cli,
     warn_unsupported,
 )
 from .stream import ClaudeCodeStreamedResponse
@@ -83,11 +84,11 @@ class _Registered:
 
 
 @dataclass(frozen=True)
-class _Talk:
+class _ChatOptions:
     """What a conversation has in place of a request's parameters."""
 
     registered: _Registered | None
-    wanted: Wanted
+    output_spec: OutputSpec
 
 
 @dataclass
@@ -106,7 +107,6 @@ class _Tools:
 class _Prepared:
     """A request that is ready to start."""
 
-    json: bytes
     host: Host
     reader: Reader
     parameters: ModelRequestParameters
@@ -337,7 +337,7 @@ class ClaudeCodeModel(Model[None]):
             "cli": cli_path,
             "bundled_cli": _executable.bundled_cli(),
             "session_dir": session_dir,
-            "server": said(server),
+            "server": as_dict(server),
             "inherit_env": inherit_env,
             "strict_mcp_config": strict_mcp_config,
             "allow_own_tools": allow_own_tools,
@@ -355,13 +355,13 @@ class ClaudeCodeModel(Model[None]):
         return self._copied({**self._given, **deepcopy(plain, memo)})
 
     def _copied(self, given: Mapping[str, Any]) -> Self:
-        copied = _remade(type(self), given)
+        copied = _recreated(type(self), given)
         vars(copied).update({name: value for name, value in vars(self).items() if name not in vars(copied)})
         copied._registered = self._registered
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = vars(_remade(type(self), self._given))
+        made = vars(_recreated(type(self), self._given))
         more = {name: value for name, value in vars(self).items() if name not in made}
         parts = {**self._given, "set_agent_toolsets": self._registered, **more}
         for name, value in parts.items():
@@ -372,7 +372,7 @@ class ClaudeCodeModel(Model[None]):
                     f"`{name}` of the model cannot be pickled: {error}. Functions of modules can be; "
                     "tools, and what else belongs to one process, can be given in each request"
                 ) from error
-        return _remade, (type(self), self._given), {"_registered": self._registered, **more}
+        return _recreated, (type(self), self._given), {"_registered": self._registered, **more}
 
     @property
     def model_name(self) -> str:
@@ -446,7 +446,7 @@ class ClaudeCodeModel(Model[None]):
         directories.
         """
         server_name = self._registered.server_name if self._registered else DEFAULT_SERVER_NAME
-        reader = Reader(server_name, Wanted())
+        reader = Reader(server_name, OutputSpec())
         return Sessions(self._native.sessions, reader, everywhere=everywhere)
 
     def interrupt(self) -> int:
@@ -485,7 +485,7 @@ class ClaudeCodeModel(Model[None]):
     ) -> RequestWithMetadata:
         """Sends a request; returns the answer with its cost, turns, session id and durations."""
         async with self._prepared(messages, model_settings, model_request_parameters, None) as ready:
-            json = await completed(self._native.request, ready.json, ready.host, stop=ready.stop)
+            json = await completed(self._native.request, ready.host, stop=ready.stop)
             answer = answer_of(json, ready.reader, self.model_name)
             ready.meter_answered()
             if (deferred := ready.deferred(answer.response.parts)) is not None:
@@ -503,7 +503,7 @@ class ClaudeCodeModel(Model[None]):
     ) -> AsyncGenerator[StreamedResponse]:
         """Sends a request and streams the answer. Leaving the context ends the request."""
         async with self._prepared(messages, model_settings, model_request_parameters, run_context) as ready:
-            stream = await completed(self._native.stream, ready.json, ready.host, stop=ready.stop)
+            stream = await completed(self._native.stream, ready.host, stop=ready.stop)
             if ready.meter is not None:
                 ready.meter.is_counted = True
             try:
@@ -584,24 +584,13 @@ class ClaudeCodeModel(Model[None]):
             registered = _Registered(offered(toolsets, own), name, transport, deps)
         messages: list[ModelMessage] = [ModelRequest(parts=[], instructions=instructions)]
         parameters = ModelRequestParameters()
-        talk = _Talk(registered, output.wanted)
-        async with self._prepared(messages, model_settings, parameters, None, talk=talk) as ready:
-            native = await completed(self._native.open, ready.json, ready.host, stop=ready.stop)
+        chat = _ChatOptions(registered, output.spec)
+        async with self._prepared(messages, model_settings, parameters, None, chat=chat) as ready:
+            native = await completed(self._native.open, ready.host, stop=ready.stop)
             toolbox = ready.host.toolbox
-            known = {tool.definition.name: tool.definition for tool in toolbox.tools}
             try:
                 yield Chat(
-                    native,
-                    ready.reader,
-                    output,
-                    toolbox,
-                    own,
-                    parameters,
-                    self.model_name,
-                    ready.stop,
-                    [],
-                    known,
-                    [],
+                    native, ready.reader, output, toolbox, own, parameters, self.model_name, ready.stop
                 )
             finally:
                 await completed(native.stop)
@@ -613,14 +602,14 @@ class ClaudeCodeModel(Model[None]):
         model_request_parameters: ModelRequestParameters,
     ) -> AsyncGenerator[dict[str, Any]]:
         """Sends a request; yields each message of the CLI unchanged."""
-        heard: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        received: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         async with self._prepared(
-            messages, model_settings, model_request_parameters, None, heard.put_nowait
+            messages, model_settings, model_request_parameters, None, received.put_nowait
         ) as ready:
-            request = asyncio.ensure_future(completed(self._native.request, ready.json, ready.host))
-            request.add_done_callback(lambda _: heard.put_nowait(None))
+            request = asyncio.ensure_future(completed(self._native.request, ready.host))
+            request.add_done_callback(lambda _: received.put_nowait(None))
             try:
-                while (message := await heard.get()) is not None:
+                while (message := await received.get()) is not None:
                     yield message
                 await request
             finally:
@@ -640,7 +629,7 @@ class ClaudeCodeModel(Model[None]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None,
         listener: Callable[[dict[str, Any]], None] | None = None,
-        talk: _Talk | None = None,
+        chat: _ChatOptions | None = None,
     ) -> AsyncGenerator[_Prepared]:
         """Prepares a request or a conversation. Everything is cleaned up when the context is left."""
         check_asyncio()
@@ -650,36 +639,37 @@ class ClaudeCodeModel(Model[None]):
         warn_unsupported(all_settings, self.unsupported_settings)
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         given: Mapping[str, Any] = settings or {}
-        registered = self._registered if talk is None else talk.registered
+        registered = self._registered if chat is None else chat.registered
         async with AsyncExitStack() as stack:
             stack.enter_context(self._named())
             # A conversation has its own tools, even if it is opened within a run.
-            run = None if talk is not None else run_context or current_run_context()
+            run = None if chat is not None else run_context or current_run_context()
             stop = Stop()
             meter = None if run is None else Meter(run, stop)
             if meter is not None:
                 stack.callback(meter.settle)
-            alone = talk is not None or (run is None and knows_runs())
+            alone = chat is not None or (run is None and knows_runs())
             tools = await self._tools(parameters, given_documents(given), run, registered, stack, alone)
-            if talk is not None and tools.toolbox.tools:
+            if chat is not None and tools.toolbox.tools:
                 tools.toolbox.manager = tools.toolbox.tools[0].manager
             read = await conversation(messages, parameters)
-            decider = given.get("claude_code_can_use_tool") or self._can_use_tool
+            can_use_tool = given.get("claude_code_can_use_tool") or self._can_use_tool
+            on_ask = given.get("claude_code_on_ask") or self._on_ask
             web.check(parameters.native_tools)
-            own = known(given)
-            own |= web.switched_on(parameters.native_tools, own, self._given, asks=decider is not None)
+            own = settings_for_cli(given)
+            own |= web.switched_on(parameters.native_tools, own, self._given, asks=can_use_tool is not None)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
             own["append_system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt) or None
-            output = wanted(parameters) if talk is None else talk.wanted
+            output = output_spec(parameters) if chat is None else chat.output_spec
             host = Host(
                 tools.toolbox,
                 server_name=registered.server_name if registered else DEFAULT_SERVER_NAME,
                 transport=registered.transport if registered else DEFAULT_TRANSPORT,
                 documents=tools.documents,
-                decider=_decider(decider),
-                asker=_asker(given.get("claude_code_on_ask") or self._on_ask),
+                decider=can_use_tool and partial(decide, can_use_tool),
+                asker=on_ask and partial(answer_question, on_ask),
                 stderr=given.get("claude_code_stderr_callback") or self._stderr_callback,
-                listening=(
+                python_hooks=(
                     *self._hooks,
                     *given.get("claude_code_hooks", ()),
                     *web.hooks(parameters.native_tools),
@@ -690,11 +680,11 @@ class ClaudeCodeModel(Model[None]):
             host.servers = [*always, *await start_servers(tools.servers, host, stack)]
             if tools.names is not None:
                 tools.names += [name for one in always for name in one.tool_names]
-            heard_by = (given.get("claude_code_message_callback") or self._message_callback, listener)
-            callbacks = [one for one in heard_by if one is not None]
+            listeners = (given.get("claude_code_message_callback") or self._message_callback, listener)
+            callbacks = [one for one in listeners if one is not None]
             if callbacks or meter is not None:
-                host.message = listeners = Listeners(callbacks, meter)
-                stack.push_async_exit(listeners.end)
+                host.message = message_callbacks = MessageCallbacks(callbacks, meter)
+                stack.push_async_exit(message_callbacks.end)
             if meter is not None and run is not None and run.tool_manager is not None:
                 tools.toolbox.meter, tools.toolbox.metered = meter, run.tool_manager
                 names = run.tool_manager.tools or {}
@@ -710,8 +700,8 @@ class ClaudeCodeModel(Model[None]):
             kinds = {tool.kind for tool in parameters.native_tools}
             named = {name: kind for name, kind in web.KINDS.items() if kind in kinds}
             reader = Reader(host.server_name, output, named)
-            json = to_json({"request": request, "settings": own})
-            yield _Prepared(json, host, reader, parameters, stop, meter)
+            host.request = to_json({"request": request, "settings": own})
+            yield _Prepared(host, reader, parameters, stop, meter)
 
     @contextmanager
     def _named(self) -> Generator[None]:
@@ -766,19 +756,11 @@ _SHARED = frozenset(
 """The arguments that a copy shares with its model."""
 
 
-def _remade(kind: type[_Kind], given: Mapping[str, Any]) -> _Kind:
+def _recreated(kind: type[_Kind], given: Mapping[str, Any]) -> _Kind:
     """Creates a model of that class from the original arguments. Attributes of a subclass are copied."""
     model = kind.__new__(kind)
     ClaudeCodeModel.__init__(model, **given)
     return model
-
-
-def _asker(on_ask: OnAsk | None) -> Callable[[_native.Call], Any] | None:
-    return None if on_ask is None else lambda call: answered_by(on_ask, call)
-
-
-def _decider(can_use_tool: CanUseTool | None) -> Callable[[_native.Call], Any] | None:
-    return None if can_use_tool is None else lambda call: decided(can_use_tool, call)
 
 
 def _is_of(toolset: AbstractToolset[Any], run_context: RunContext[Any] | None) -> bool:

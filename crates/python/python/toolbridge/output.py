@@ -16,7 +16,7 @@ CLI_TOOL = "StructuredOutput"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OutputSpec:
     """The kind of output that a request wants."""
 
     schema: dict[str, Any] | None = None
@@ -50,10 +50,10 @@ _CHOICE = re.compile(r'\s*\{\s*"output"\s*:\s*\{\s*"kind"\s*:\s*"([^"\\]*)"\s*,\
 
 
 @dataclass
-class Writing:
+class StreamedOutput:
     """An output that is being streamed."""
 
-    wanted: Wanted
+    spec: OutputSpec
     call_id: str
     tool: str | None = None
     """The output tool, once it is known; `None` for text."""
@@ -69,8 +69,8 @@ class Writing:
 
     def add(self, json: str) -> str:
         """Adds the next piece of JSON text; returns what can be emitted: JSON text, or text."""
-        if not self.wanted.is_choice:
-            self.tool = self.wanted.tools[0].name if self.wanted.tools else None
+        if not self.spec.is_choice:
+            self.tool = self.spec.tools[0].name if self.spec.tools else None
             self._passed += len(json)
             return json
         self._json += json
@@ -78,7 +78,7 @@ class Writing:
             if (found := _CHOICE.match(self._json)) is None:
                 return ""
             self._start, kind = found.end(), found[1]
-            self.tool = None if kind == self.wanted.text_kind else kind
+            self.tool = None if kind == self.spec.text_kind else kind
         # The last brackets may be those of the enclosing object.
         data = self._json[self._start :].rstrip("} \n\r\t")
         if self.tool is None:
@@ -87,17 +87,19 @@ class Writing:
         return piece
 
 
-def wanted(parameters: ModelRequestParameters) -> Wanted:
+def output_spec(parameters: ModelRequestParameters) -> OutputSpec:
     """The kind of output that these parameters want."""
     if parameters.output_mode == "native" and parameters.output_object is not None:
-        return Wanted(_described(parameters.output_object.json_schema, parameters.output_object.description))
+        return OutputSpec(
+            _described(parameters.output_object.json_schema, parameters.output_object.description)
+        )
     tools = tuple(parameters.output_tools)
     if parameters.output_mode != "tool" or not tools:
-        return Wanted()
+        return OutputSpec()
     if len(tools) == 1 and not parameters.allow_text_output:
-        return Wanted(_described(tools[0].parameters_json_schema, tools[0].description), tools)
+        return OutputSpec(_described(tools[0].parameters_json_schema, tools[0].description), tools)
     text_kind = _text_kind(tools) if parameters.allow_text_output else None
-    return Wanted(_choice(tools, text_kind), tools, is_choice=True, text_kind=text_kind)
+    return OutputSpec(_choice(tools, text_kind), tools, is_choice=True, text_kind=text_kind)
 
 
 def _text_kind(tools: tuple[ToolDefinition, ...]) -> str:

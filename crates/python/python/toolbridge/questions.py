@@ -166,7 +166,7 @@ OnAsk: TypeAlias = Callable[[AskRequest], Any | Awaitable[Any]]
 """Answers a question, on the event loop of the request: with an `Answer` or the value; `None` declines."""
 
 
-async def answered_by(on_ask: OnAsk, call: _native.Call) -> bytes:
+async def answer_question(on_ask: OnAsk, call: _native.Call) -> bytes:
     """Calls the function, and serialises its answer for the native module."""
     asked = from_json(call.arguments)
     answer = on_ask(AskRequest(call.name, asked["message"], asked["schema"] or {}, asked["url"]))

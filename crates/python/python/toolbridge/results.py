@@ -33,8 +33,8 @@ def result_of(tool: str, value: Any, *, is_structured: bool = False) -> bytes:
         return _result(tool, value, is_structured)
     except BaseException as error:  # serialising may run user code
         reason = encodable(str(error)) if isinstance(error, Exception) else type(error).__name__
-        said = f"what tool `{tool}` returned cannot be sent: {reason}"
-        raise PydanticSerializationError(said) from error
+        message = f"the result of tool `{tool}` cannot be sent: {reason}"
+        raise PydanticSerializationError(message) from error
 
 
 def _result(tool: str, value: Any, is_structured: bool) -> bytes:
@@ -44,7 +44,7 @@ def _result(tool: str, value: Any, is_structured: bool) -> bytes:
         return error_result(value.message)
     blocks: list[dict[str, Any]]
     if isinstance(value, ToolReturn):
-        blocks = [*_blocks(tool, value.return_value), *_more(value.content)]
+        blocks = [*_blocks(tool, value.return_value), *_extra_blocks(value.content)]
     else:
         blocks = _blocks(tool, value)
     result = to_json({"content": blocks})
@@ -106,7 +106,7 @@ def _numbers(plain: Any) -> Iterator[float]:
             yield from _numbers(one)
 
 
-def _more(content: Any) -> Iterable[dict[str, Any]]:
+def _extra_blocks(content: Any) -> Iterable[dict[str, Any]]:
     """The additional content of a `ToolReturn`."""
     if content is None:
         return []

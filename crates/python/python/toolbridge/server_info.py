@@ -19,6 +19,6 @@ class ServerInfo:
     """What a model should know before it uses the tools."""
 
 
-def said(server: ServerInfo | None) -> dict[str, str] | None:
+def as_dict(server: ServerInfo | None) -> dict[str, str] | None:
     """The server's information for the native module."""
     return None if server is None else as_json(asdict(server))

@@ -24,7 +24,7 @@ from pydantic_core import from_json, to_json
 from . import _executable, _native
 from ._waiting import check_asyncio, completed
 from .errors import InvalidRequestError
-from .server_info import ServerInfo, said
+from .server_info import ServerInfo, as_dict
 from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
 from .tools import Given, Host, Served, Toolbox, as_tool, combined, manager_of, served, start_servers
 
@@ -112,7 +112,7 @@ def _at_once(name: str, work: Coroutine[Any, Any, _Made]) -> _Made:
         return made
     work.close()
     raise InvalidRequestError(
-        f"the `prepare` of `{name}` waits for something, and the session runs already",
+        f"the `prepare` of `{name}` waits for something, and the session is already running",
         hint="add it before `with session:`",
     )
 
@@ -267,14 +267,14 @@ class Session:
     def _running(self) -> _native.Session:
         if self._session is None:
             raise InvalidRequestError(
-                "the session does not run", hint="use it inside of `with Session(…) as session:`"
+                "the session is not running", hint="use it inside of `with Session(…) as session:`"
             )
         return self._session
 
     async def __aenter__(self) -> Session:
         check_asyncio()
         if self._stack is not None:
-            raise InvalidRequestError("the session runs already")
+            raise InvalidRequestError("the session is already running")
         async with AsyncExitStack() as stack:
             toolbox = Toolbox(is_structured=True)
             if self._toolsets:
@@ -311,7 +311,7 @@ class Session:
             self._directory,
             self._name,
             self._names_dir,
-            None if self._server is None else to_json(said(self._server)),
+            None if self._server is None else to_json(as_dict(self._server)),
             self._park,
         )
         # The native module holds the tools, so that removed ones can be freed.

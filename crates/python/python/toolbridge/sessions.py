@@ -62,22 +62,22 @@ class Sessions:
     def __init__(self, ask: Callable[[bytes], bytes], reader: Reader, *, everywhere: bool) -> None:
         self._ask, self._reader, self._everywhere = ask, reader, everywhere
 
-    def _done(self, what: str, **given: Any) -> Any:
+    def _call(self, what: str, **given: Any) -> Any:
         return from_json(self._ask(to_json({"what": what, "everywhere": self._everywhere, **given})))
 
     def list(self) -> Sequence[SessionInfo]:
         """All conversations, newest first."""
-        return [_info(one) for one in self._done("list")]
+        return [_info(one) for one in self._call("list")]
 
     def get(self, session_id: str) -> SessionInfo:
         """The summary of one conversation."""
-        return _info(self._done("get", session_id=session_id))
+        return _info(self._call("get", session_id=session_id))
 
     def messages(self, session_id: str) -> Sequence[SessionMessage]:
         """The messages of a conversation. If the user went back and continued differently, the last
         branch."""
-        said = self._done("messages", session_id=session_id)
-        return [SessionMessage(one["id"], self._message(one["message"])) for one in said]
+        messages = self._call("messages", session_id=session_id)
+        return [SessionMessage(one["id"], self._message(one["message"])) for one in messages]
 
     def history(self, session_id: str) -> Sequence[ModelMessage]:
         """The same, as the `message_history` of a run; see `portable_history` for other models."""
@@ -92,19 +92,19 @@ class Sessions:
 
     def rename(self, session_id: str, title: str) -> None:
         """Changes its title."""
-        self._done("rename", session_id=session_id, title=title)
+        self._call("rename", session_id=session_id, title=title)
 
     def tag(self, session_id: str, tag: str | None) -> None:
         """Sets or removes its tag."""
-        self._done("tag", session_id=session_id, tag=tag)
+        self._call("tag", session_id=session_id, tag=tag)
 
     def delete(self, session_id: str) -> None:
-        """Deletes it permanently, with what its agents did. One that a CLI has open is not deleted."""
-        self._done("delete", session_id=session_id)
+        """Deletes it permanently, with its subagents' output. One that a CLI has open is not deleted."""
+        self._call("delete", session_id=session_id)
 
     def fork(self, session_id: str, *, up_to: str | None = None, title: str | None = None) -> str:
         """Copies it, up to the message with that id or completely, and returns the copy's id."""
-        copy: str = self._done("fork", session_id=session_id, up_to=up_to, title=title)
+        copy: str = self._call("fork", session_id=session_id, up_to=up_to, title=title)
         return copy
 
     def _message(self, message: dict[str, Sequence[dict[str, Any]]]) -> ModelMessage:

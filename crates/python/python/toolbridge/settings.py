@@ -247,7 +247,7 @@ FOR_CLI: dict[str, str] = {name: name.removeprefix(PREFIX) for name in _OWN - _F
 """The settings for the CLI, with their names in the native module."""
 
 
-def known(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+def settings_for_cli(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """The settings for the CLI, by the native module's names."""
     given = (settings or {}).items()
     return as_json({FOR_CLI[name]: value for name, value in given if name in FOR_CLI})
@@ -356,5 +356,5 @@ def warn_unsupported(settings: Mapping[str, Any] | None, unsupported: Set[str]) 
     for name in sorted((given & unsupported) - _OTHERS_WARN - _warned):
         _warned.add(name)
         warnings.warn(
-            f"the setting `{name}` has no effect: the CLI has none of the kind", _WARNING, stacklevel=2
+            f"the setting `{name}` has no effect: the CLI does not support it", _WARNING, stacklevel=2
         )

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from . import _native
 from ._waiting import Stop, completed
 from .answer import SYSTEM, CLIResponse, Reader, output_of
-from .output import CLI_TOOL, Writing
+from .output import CLI_TOOL, StreamedOutput
 
 
 @dataclass
@@ -45,7 +45,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     """What the CLI reports about the answer, once it is complete."""
     _final: list[ModelResponsePart] | None = field(default=None, init=False)
     """The final parts in order, if some were streamed as something else."""
-    _writing: Writing | None = field(default=None, init=False)
+    _writing: StreamedOutput | None = field(default=None, init=False)
     """The output, while the model writes it."""
     _written: set[int] = field(default_factory=set, init=False)
     """The parts that the output was streamed as."""
@@ -56,9 +56,9 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     """The block that deltas belong to."""
     _streamed: str = field(default="", init=False)
     """The text of the block so far."""
-    _handed_in: list[ModelResponsePart] = field(default_factory=list, init=False)
+    _output_calls: list[ModelResponsePart] = field(default_factory=list, init=False)
     """The calls with which the model submitted its output."""
-    _said: list[str] = field(default_factory=list, init=False)
+    _held_back: list[str] = field(default_factory=list, init=False)
     """Text that is held back until the output."""
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
@@ -84,7 +84,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                 yield from self._end(answer)
 
     def _text(self, delta: str) -> Iterator[ModelResponseStreamEvent]:
-        if self._reader.wanted.may_be_text:
+        if self._reader.output_spec.may_be_text:
             return  # the output decides whether this is text; until then it must not be emitted as output
         self._streamed += delta
         yield from self._parts_manager.handle_text_delta(vendor_part_id=self._block, content=delta)
@@ -103,15 +103,15 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
             rest = known.content.removeprefix(self._streamed)
             if isinstance(known, ThinkingPart):
                 yield from self._thinking(rest, known.signature)
-            elif self._reader.wanted.may_be_text:
-                self._said.append(known.content)
+            elif self._reader.output_spec.may_be_text:
+                self._held_back.append(known.content)
             elif rest:
                 yield from self._text(rest)
             self._block += 1
             self._streamed = ""
         elif known is not None:
             if self._reader.is_output(known):
-                self._handed_in.append(known)
+                self._output_calls.append(known)
             else:
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=known)
 
@@ -119,27 +119,27 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         """A piece of the output. The call that submits it comes first: earlier text is not output."""
         parts, writing = self._parts_manager, self._writing
         if writing is None or writing.call_id != call_id:
-            self._writing = writing = Writing(self._reader.wanted, call_id)
+            self._writing = writing = StreamedOutput(self._reader.output_spec, call_id)
             call = NativeToolCallPart(CLI_TOOL, None, call_id, provider_name=SYSTEM)
-            yield self._noted(parts.handle_part(vendor_part_id=None, part=call))
+            yield self._recorded(parts.handle_part(vendor_part_id=None, part=call))
         is_first, piece = not writing.is_passed, writing.add(json)
         if not piece:
             return
         if writing.tool is None:
             for event in parts.handle_text_delta(vendor_part_id=call_id, content=piece):
-                yield self._noted(event)
+                yield self._recorded(event)
             return
         if is_first:
             # A repeated output replaces the previous one.
             begun = parts.handle_tool_call_part(
                 vendor_part_id=CLI_TOOL, tool_name=writing.tool, args="", tool_call_id=self._output_id
             )
-            yield self._noted(begun)
+            yield self._recorded(begun)
         delta = parts.handle_tool_call_delta(vendor_part_id=CLI_TOOL, args=piece)
         if delta is not None:
             yield delta
 
-    def _noted(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
+    def _recorded(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
         if isinstance(event, PartStartEvent):
             self._written.add(event.index)
         return event
@@ -154,13 +154,13 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         self.finish_reason = cli_response.finish_reason
         streamed = self._parts_manager.get_parts()
         if (output := output_of(answer["response"])) is not None:
-            *handed_in, last = self._reader.output(self._handed_in, output)
-            more = [*self._held(last), *handed_in]
+            *calls, last = self._reader.output(self._output_calls, output)
+            more = [*self._held(last), *calls]
             if self._written:
                 if isinstance(last, ToolCallPart):
                     last = replace(last, tool_call_id=self._output_id)
-                said = [part for index, part in enumerate(streamed) if index not in self._written]
-                self._final = [*said, *more, last]
+                others = [part for index, part in enumerate(streamed) if index not in self._written]
+                self._final = [*others, *more, last]
             else:
                 more.append(last)
             for part in more:
@@ -178,7 +178,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
 
     def _held(self, output: ModelResponsePart) -> Iterator[ModelResponsePart]:
         """The text before the output, if it could have been mistaken for the output."""
-        for text in self._said:
+        for text in self._held_back:
             is_text = isinstance(output, TextPart)
             yield TextPart(text) if is_text else ThinkingPart(text, provider_name=SYSTEM)
 

@@ -56,9 +56,9 @@ class RecordedRequest:
     """The whole body, in the format of the Messages API."""
 
 
-def _request(said: dict[str, Any]) -> RecordedRequest:
-    results = [RecordedResult(**result) for result in said.pop("tool_results")]
-    return RecordedRequest(tool_results=results, **said)
+def _request(recorded: dict[str, Any]) -> RecordedRequest:
+    results = [RecordedResult(**result) for result in recorded.pop("tool_results")]
+    return RecordedRequest(tool_results=results, **recorded)
 
 
 class _OfflineModel(ClaudeCodeModel):
@@ -119,7 +119,7 @@ class ScriptedModel:
         """The requests so far, in order."""
         if self._last is not None:
             return self._last[0]
-        return [_request(said) for said in json.loads(self._native.requests())]
+        return [_request(recorded) for recorded in json.loads(self._native.requests())]
 
     @property
     def overruns(self) -> int:

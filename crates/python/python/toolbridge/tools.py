@@ -28,7 +28,7 @@ from ._waiting import completed
 from .deferral import Deferral
 from .errors import InvalidRequestError
 from .failure import ends_program, fail
-from .hooks import Hook, Listening, heard
+from .hooks import Hook, NativeHook, call_hook
 from .meter import Meter
 from .progress import current_call
 from .results import error_result, result_of
@@ -75,10 +75,10 @@ class Given:
     tools: list[Tool[Any] | Callable[..., Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, all_of_it: Toolsets) -> Self:
+    def of(cls, toolsets: Toolsets) -> Self:
         given = cls()
         single = AbstractToolset | _native.Documents | _native.McpServer | _native.NatsTools
-        for one in [all_of_it] if isinstance(all_of_it, single) else all_of_it:
+        for one in [toolsets] if isinstance(toolsets, single) else toolsets:
             if isinstance(one, AbstractToolset):
                 given.toolsets.append(one)
             elif isinstance(one, _native.Documents):
@@ -128,7 +128,7 @@ def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
     name = getattr(inner, "__name__", type(inner).__name__)
     if not callable(inner):
         raise InvalidRequestError(
-            f"a `{name}` is no tool",
+            f"a `{name}` is not a tool",
             hint="give functions, `Tool`s, toolsets, `Documents`, `McpServer`s or `NatsTools`",
         )
     call = inner if inspect.isroutine(inner) else type(inner).__call__
@@ -206,10 +206,10 @@ def described(tool: ToolDefinition, *, for_model: bool = False, in_turn: bool = 
     hints: dict[str, Any] = {}
     for name, hint in _HINTS.items():
         values = (metadata.get(name), annotations.get(hint), annotations.get(f"{name}_hint"))
-        said = next((value for value in values if value is not None), None)
+        stated = next((value for value in values if value is not None), None)
         # Clients assume that a tool without hints changes something.
-        if said is not None and (said or name != "read_only"):
-            hints[hint] = said
+        if stated is not None and (stated or name != "read_only"):
+            hints[hint] = stated
     is_parallel = bool(metadata.get("parallel"))
     if tool.sequential or in_turn:
         hints.pop("readOnlyHint", None)
@@ -315,7 +315,7 @@ class Toolbox:
             part.tool_call_id = call.tool_use_id
         tool, manager = call.tool, self.manager or call.tool.manager
         if self.meter is None or manager is not self.metered:
-            return self.result(tool, await handled(manager, part))
+            return self.result(tool, await call_tool(manager, part))
         counted = partial(self._counted, self.meter, tool, part)
         return await (counted() if self.deferral is None else self.deferral.call(part, counted))
 
@@ -326,7 +326,7 @@ class Toolbox:
         except AgentRunError as error:
             return error_result(error.message)  # never read: the request is ending
         try:
-            value = await handled(manager, part)
+            value = await call_tool(manager, part)
         except (ModelRetry, ValidationError):
             max_retries = (manager.tools or {})[name].max_retries
             meter.failed(name, max_retries, _retries(manager))
@@ -342,10 +342,10 @@ class Toolbox:
         return result_of(tool.definition.name, value, is_structured=is_structured)
 
 
-async def handled(manager: ToolManager[Any], part: ToolCallPart) -> Any:
+async def call_tool(manager: ToolManager[Any], part: ToolCallPart) -> Any:
     """Calls a tool; returns its result."""
     if (manager.tools or {})[part.tool_name].tool_def.defer:
-        return await resolved(manager, part)
+        return await call_deferred(manager, part)
     # The model sees each error, so they must not be wrapped for the agent.
     return await manager.handle_call(part, wrap_validation_errors=False)
 
@@ -355,7 +355,7 @@ def _retries(manager: ToolManager[Any]) -> dict[str, int]:
     return {} if manager.ctx is None else manager.ctx.retries
 
 
-async def resolved(manager: ToolManager[Any], part: ToolCallPart) -> Any:
+async def call_deferred(manager: ToolManager[Any], part: ToolCallPart) -> Any:
     """Calls a tool that needs an approval or runs elsewhere, if a capability of the agent handles that.
 
     Not all versions of the manager check this, and a tool must not run without its approval.
@@ -381,7 +381,7 @@ Work: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
 """Produces an answer. It starts in its task, so that an unstarted one leaves no coroutine unawaited."""
 
 
-async def answered(call: _native.Call, work: Work) -> None:
+async def answer(call: _native.Call, work: Work) -> None:
     """Answers a call with the outcome of the work, also if that fails."""
     current_call.set(call)
     try:
@@ -405,8 +405,10 @@ class Host:
     asker: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
     stderr: Callable[[str], object] | None = None
-    listening: Sequence[Hook] = ()
+    python_hooks: Sequence[Hook] = ()
     until: _native.Ending | None = None
+    request: bytes = b""
+    """The request and its settings as JSON; empty for a session."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
@@ -429,11 +431,11 @@ class Host:
         return None if work is None else lambda call: self.start(call, partial(work, call))
 
     @property
-    def hooks(self) -> list[Listening]:
+    def hooks(self) -> list[NativeHook]:
         def starts(hook: Hook) -> Callable[[_native.Call], object]:
-            return lambda call: self.start(call, partial(heard, hook, call))
+            return lambda call: self.start(call, partial(call_hook, hook, call))
 
-        return [Listening(hook.event, hook.matcher, starts(hook)) for hook in self.listening]
+        return [NativeHook(hook.event, hook.matcher, starts(hook)) for hook in self.python_hooks]
 
     def call(self, call: _native.Call, /) -> None:
         """Starts a tool, in the context of the request. The native module calls this on the event loop."""
@@ -487,7 +489,7 @@ class Host:
             raise
 
     def start(self, call: _native.Call, work: Work) -> asyncio.Task[None]:
-        task = self.loop.create_task(answered(call, work))
+        task = self.loop.create_task(answer(call, work))
         self._running.add(task)
         task.add_done_callback(self._over)
         if not call.on_cancel(task.cancel):

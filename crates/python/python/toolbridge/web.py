@@ -40,7 +40,9 @@ def check(tools: Iterable[AbstractNativeTool]) -> None:
     """
     for tool in tools:
         for setting in unsupported_settings(tool):
-            raise UserError(f"the Claude Code CLI cannot keep `{setting}` of the native tool `{tool.kind}`")
+            raise UserError(
+                f"the Claude Code CLI cannot enforce `{setting}` of the native tool `{tool.kind}`"
+            )
 
 
 def switched_on(

@@ -60,7 +60,7 @@ async fn a_tool_that_a_handler_adds_is_called_in_the_same_run_and_one_that_it_re
 }
 
 #[tokio::test]
-async fn a_server_says_what_the_model_should_know_and_handlers_who_calls() {
+async fn a_server_has_instructions_and_handlers_know_their_client() {
     for transport in TRANSPORTS {
         let world = World::new("call who {}\n---\ntext {result}");
         let who = Tool::new("who", "Says who calls", async |_: NoArgs, context: CallContext| {

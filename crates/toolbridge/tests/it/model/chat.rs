@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use toolbridge::claude::{Conversation, ExecutionKind, PermissionMode, Settings};
-use toolbridge::{ClaudeCodeError, Event, NoArgs, Tool, Toolset};
+use toolbridge::{CancellationToken, ClaudeCodeError, Event, NoArgs, Request, Tool, Toolset};
 use toolbridge_scripted::{Block, ModelRequest, Turn};
 
-use super::support::{PATIENCE, TRANSPORTS, Tools, World, is_cli, pid_of, processes_of, told};
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, is_cli, notified, pid_of, processes_of};
 
 fn clis(world: &World) -> Vec<String> {
     processes_of(world.home.path()).filter(|process| is_cli(process)).collect()
@@ -16,7 +16,7 @@ fn clis(world: &World) -> Vec<String> {
 
 /// The text of the last message; the CLI puts the results of interrupted calls and the next prompt into
 /// one.
-fn last_said(request: &ModelRequest) -> Option<String> {
+fn last_prompt(request: &ModelRequest) -> Option<String> {
     let messages = request.body["messages"].as_array()?;
     let content = &messages.iter().rfind(|message| message["role"] == "user")?["content"];
     let mut texts = content.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
@@ -25,8 +25,8 @@ fn last_said(request: &ModelRequest) -> Option<String> {
 }
 
 /// Answers a prompt by echoing it, or with the result of the tool call that it names.
-fn obey(request: &ModelRequest) -> Turn {
-    let Some(prompt) = last_said(request) else {
+fn follow_prompt(request: &ModelRequest) -> Turn {
+    let Some(prompt) = last_prompt(request) else {
         return Turn::text(format!("the tool says {}", request.tool_results()[0].text()));
     };
     match prompt.strip_prefix("call ") {
@@ -38,7 +38,7 @@ fn obey(request: &ModelRequest) -> Turn {
 #[tokio::test]
 async fn prompts_and_tool_calls_follow_each_other_on_one_process() {
     for transport in TRANSPORTS {
-        let (world, tools) = (World::answering(obey), Tools::new());
+        let (world, tools) = (World::answering(follow_prompt), Tools::new());
         let model = world.model();
         let chat = model.conversation().tools(tools.toolset()).transport(transport);
         let mut chat = chat.open().await.unwrap();
@@ -65,7 +65,7 @@ async fn prompts_and_tool_calls_follow_each_other_on_one_process() {
 #[tokio::test]
 async fn tools_may_change_between_prompts() {
     for transport in TRANSPORTS {
-        let world = World::answering(obey);
+        let world = World::answering(follow_prompt);
         let set = Toolset::builder().tool("look", "Looks", async |_: NoArgs| "around").build().unwrap();
         let chat = world.model().conversation().tools(set.clone()).transport(transport);
         let mut chat = chat.open().await.unwrap();
@@ -89,11 +89,11 @@ async fn tools_may_change_between_prompts() {
 
 #[tokio::test]
 async fn one_answer_is_interrupted_and_the_conversation_goes_on() {
-    let (world, tools) = (World::answering(obey), Tools::new());
+    let (world, tools) = (World::answering(follow_prompt), Tools::new());
     let mut chat = world.model_with(&tools, TRANSPORTS[0]).conversation().open().await.unwrap();
     // Interrupted explicitly.
     let stream = chat.stream("call hang").unwrap();
-    told("the tool is called", &tools.0.hanging).await;
+    notified("the tool is called", &tools.0.hanging).await;
     stream.interrupt();
     let error = stream.finish().await.unwrap_err();
     assert!(matches!(error, ClaudeCodeError::CliInterrupted { .. }), "{error:?}");
@@ -101,7 +101,7 @@ async fn one_answer_is_interrupted_and_the_conversation_goes_on() {
     assert_eq!(chat.send("first").await.unwrap().text(), "you said first");
     // Interrupted by dropping the stream.
     let stream = chat.stream("call hang").unwrap();
-    told("the tool is called", &tools.0.hanging).await;
+    notified("the tool is called", &tools.0.hanging).await;
     drop(stream);
     // A prompt sent before the interrupted answer has ended waits.
     assert_eq!(chat.send("second").await.unwrap().text(), "you said second");
@@ -112,7 +112,7 @@ async fn one_answer_is_interrupted_and_the_conversation_goes_on() {
 
 #[tokio::test]
 async fn an_answer_that_takes_too_long_is_an_error_and_the_conversation_goes_on() {
-    let (world, tools) = (World::answering(obey), Tools::new());
+    let (world, tools) = (World::answering(follow_prompt), Tools::new());
     // A long limit, so that a busy machine does not trigger it early: the tool never ends, so any limit is
     // reached.
     let limit = Duration::from_secs(20);
@@ -130,8 +130,8 @@ async fn an_answer_that_takes_too_long_is_an_error_and_the_conversation_goes_on(
 }
 
 #[tokio::test]
-async fn model_and_permissions_are_set_between_prompts_and_the_cli_says_how_it_is() {
-    let (world, tools) = (World::answering(obey), Tools::new());
+async fn model_and_permissions_change_between_prompts() {
+    let (world, tools) = (World::answering(follow_prompt), Tools::new());
     let mut chat = world.model_with(&tools, TRANSPORTS[0]).conversation().open().await.unwrap();
     chat.send("first").await.unwrap();
     chat.set_model(Some("claude-opus-4-5")).await.unwrap();
@@ -149,7 +149,7 @@ async fn model_and_permissions_are_set_between_prompts_and_the_cli_says_how_it_i
 }
 
 #[tokio::test]
-async fn what_happens_comes_as_events_of_its_own_prompt() {
+async fn events_belong_to_the_stream_of_their_prompt() {
     let world = World::new("text one | two\n---\ntext three | four");
     let mut chat = world.model().conversation().open().await.unwrap();
     for want in [["one ", "two"], ["three ", "four"]] {
@@ -171,13 +171,13 @@ async fn what_happens_comes_as_events_of_its_own_prompt() {
 
 #[tokio::test]
 async fn a_killed_cli_is_an_error_and_the_conversation_can_be_resumed() {
-    let (world, tools) = (World::answering(obey), Tools::new());
+    let (world, tools) = (World::answering(follow_prompt), Tools::new());
     let model = world.model_with(&tools, TRANSPORTS[0]);
     let keep = Settings::default().conversation(Conversation::Keep { session_id: None });
     let mut chat = model.conversation().settings(keep).open().await.unwrap();
     chat.send("zebra first").await.unwrap();
     let stream = chat.stream("call hang").unwrap();
-    told("the tool is called", &tools.0.hanging).await;
+    notified("the tool is called", &tools.0.hanging).await;
     kill_process(pid_of(&clis(&world)[0]), Signal::KILL).unwrap();
     let error = stream.finish().await.unwrap_err();
     assert!(matches!(error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Exit, .. }), "{error:?}");
@@ -198,8 +198,8 @@ async fn a_killed_cli_is_an_error_and_the_conversation_can_be_resumed() {
 }
 
 #[tokio::test]
-async fn a_conversation_that_cannot_begin_says_why_and_an_empty_prompt_loses_nothing() {
-    let world = World::answering(obey);
+async fn a_failed_start_is_explained_and_an_empty_prompt_is_refused() {
+    let world = World::answering(follow_prompt);
     let error =
         world.builder().cli("/nowhere/claude").build().unwrap().conversation().open().await.unwrap_err();
     assert!(matches!(error, ClaudeCodeError::CliNotFound { .. }), "{error:?}");
@@ -209,6 +209,18 @@ async fn a_conversation_that_cannot_begin_says_why_and_an_empty_prompt_loses_not
     let mut chat = world.model().conversation().open().await.unwrap();
     assert_eq!(chat.send("  ").await.unwrap_err().to_string(), "the prompt is empty");
     assert_eq!(chat.send("hello").await.unwrap().text(), "you said hello");
+    chat.close().await;
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_conversation_like_a_request_is_not_ended_by_its_token() {
+    let world = World::new("text one\n---\ntext two");
+    let end = CancellationToken::new();
+    end.cancel();
+    let mut chat = world.model().conversation().like(Request::default().until(end)).open().await.unwrap();
+    assert_eq!(chat.send("first").await.unwrap().text(), "one");
+    assert_eq!(chat.send("second").await.unwrap().text(), "two");
     chat.close().await;
     world.nothing_is_left();
 }

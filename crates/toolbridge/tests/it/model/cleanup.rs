@@ -9,7 +9,7 @@ use rustix::process::{Signal, kill_process};
 use toolbridge::claude::ExecutionKind;
 use toolbridge::{ClaudeCodeError, Event, Transport};
 
-use super::support::{PATIENCE, TRANSPORTS, Tools, World, is_cli, pid_of, processes_of, program, told};
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, is_cli, notified, pid_of, processes_of, program};
 
 #[tokio::test]
 async fn after_a_tool_error_nothing_is_left() {
@@ -26,13 +26,13 @@ async fn a_killed_cli_is_an_error_and_nothing_is_left() {
     for transport in TRANSPORTS {
         let (world, tools, model) = World::hanging(transport);
         let (outcome, ()) = tokio::join!(model.request("go"), async {
-            told("the tool starts", &tools.0.hanging).await;
+            notified("the tool starts", &tools.0.hanging).await;
             kill_cli(&world);
         });
         let error = outcome.unwrap_err();
         assert_eq!(error.type_name(), "CLIExecutionError");
         assert!(error.to_string().contains("signal: 9"), "{error}");
-        told("the handler is dropped", &tools.0.cancelled).await;
+        notified("the handler is dropped", &tools.0.cancelled).await;
         world.nothing_is_left();
     }
 }
@@ -64,7 +64,7 @@ async fn too_long(transport: Transport) {
         assert!(error.is_recoverable());
         if tools.0.hanging.notified().now_or_never().is_some() {
             assert_eq!(error.to_string(), format!("no result within {limit} s"));
-            told("the handler is dropped", &tools.0.cancelled).await;
+            notified("the handler is dropped", &tools.0.cancelled).await;
             return world.nothing_is_left();
         }
     }
@@ -77,10 +77,10 @@ async fn a_dropped_request_is_ended_with_its_tools() {
         let (world, tools, model) = World::hanging(transport);
         tokio::select! {
             outcome = model.request("go") => panic!("{outcome:?}"),
-            () = told("the tool starts", &tools.0.hanging) => {}
+            () = notified("the tool starts", &tools.0.hanging) => {}
         }
         assert_eq!(model.interrupt(), 0, "it is not under way any more");
-        told("the handler is dropped", &tools.0.cancelled).await;
+        notified("the handler is dropped", &tools.0.cancelled).await;
         world.nothing_is_left_soon();
     }
 }
@@ -108,10 +108,10 @@ async fn a_dropped_stream_is_ended_with_its_tools() {
         let model = world.model_with(&tools, transport);
         let mut stream = model.request_stream("go").await.unwrap();
         assert!(matches!(stream.next().await, Some(Ok(_))));
-        told("the tool starts", &tools.0.hanging).await;
+        notified("the tool starts", &tools.0.hanging).await;
         drop(stream);
         assert_eq!(model.interrupt(), 0, "it is not under way any more");
-        told("the handler is dropped", &tools.0.cancelled).await;
+        notified("the handler is dropped", &tools.0.cancelled).await;
         world.nothing_is_left_soon();
         asked_no_more(&world);
     }
@@ -126,11 +126,11 @@ fn asked_no_more(world: &World) {
 }
 
 #[tokio::test]
-async fn a_cancelled_stream_has_left_nothing_when_it_says_so() {
+async fn cancelling_a_stream_returns_after_the_clean_up() {
     for transport in TRANSPORTS {
         let (world, tools, model) = World::hanging(transport);
         let stream = model.request_stream("go").await.unwrap();
-        told("the tool starts", &tools.0.hanging).await;
+        notified("the tool starts", &tools.0.hanging).await;
         stream.cancel().await;
         world.nothing_is_left();
         assert_eq!((tools.hangs(), model.interrupt()), (0, 0));
@@ -139,13 +139,13 @@ async fn a_cancelled_stream_has_left_nothing_when_it_says_so() {
 }
 
 #[test]
-fn a_runtime_that_goes_away_takes_its_requests_along() {
+fn dropping_the_runtime_ends_its_requests() {
     for transport in TRANSPORTS {
         let (world, tools, model) = World::hanging(transport);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(async {
             let stream = model.request_stream("go").await.unwrap();
-            told("the tool starts", &tools.0.hanging).await;
+            notified("the tool starts", &tools.0.hanging).await;
             stream
         });
         drop(runtime);
@@ -156,7 +156,7 @@ fn a_runtime_that_goes_away_takes_its_requests_along() {
 }
 
 #[tokio::test]
-async fn a_callback_that_panics_is_the_callers_panic_and_nothing_is_left() {
+async fn a_panic_in_a_callback_reaches_the_caller_and_nothing_is_left() {
     for transport in TRANSPORTS {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
         let model = world.builder().on_message(|_| panic!("the callback's own")).build().unwrap();
@@ -174,7 +174,7 @@ async fn a_stream_that_is_not_read_blocks_no_tool() {
         let tools = Tools::new();
         let mut stream = world.model_with(&tools, transport).request_stream("go").await.unwrap();
         // The second tool is called even though the stream is not read.
-        told("the second tool starts", &tools.0.hanging).await;
+        notified("the second tool starts", &tools.0.hanging).await;
         stream.interrupt();
         let mut last = None;
         while let Some(event) = stream.next().await {
@@ -186,12 +186,12 @@ async fn a_stream_that_is_not_read_blocks_no_tool() {
 }
 
 #[tokio::test]
-async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
+async fn replacing_tools_does_not_affect_a_running_request() {
     let world = World::new("call hang {}\n---\ntext done");
     let (old, new) = (Tools::new(), Tools::new());
     let model = world.model_with(&old, TRANSPORTS[0]);
     let mut running = model.request_stream("go").await.unwrap();
-    told("the old tool starts", &old.0.hanging).await;
+    notified("the old tool starts", &old.0.hanging).await;
     model.set_agent_toolsets(new.toolset(), "other", TRANSPORTS[0]).unwrap();
     let scripted = Arc::new(World::new("call mcp__other__add {\"a\": 1, \"b\": 1}\n---\ntext {result}"));
     let second = scripted.builder().build().unwrap();
@@ -227,7 +227,7 @@ async fn a_set_of_tools_replaced_while_a_request_runs_is_not_disturbed() {
 }
 
 #[tokio::test]
-async fn an_interrupt_before_the_prompt_asks_nobody() {
+async fn an_interrupt_before_the_prompt_sends_no_request() {
     for transport in TRANSPORTS {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
         let tools = Tools::new();

@@ -58,7 +58,7 @@ async fn seen(world: &World, model: &ClaudeCodeModel, request: Request) -> Seen 
 }
 
 #[tokio::test]
-async fn the_cli_is_told_this_and_nothing_else() {
+async fn the_cli_gets_exactly_this_configuration() {
     for transport in TRANSPORTS {
         let world = World::new("text ok");
         let other = json!({ "command": "true", "env": { "TOKEN": "secret-token" } });
@@ -113,13 +113,13 @@ async fn the_cli_is_told_this_and_nothing_else() {
         assert_eq!(seen.settings, json!({ "env": { "A": "secret-setting" } }));
         let id = seen.hello["request_id"].take();
         assert!(id.as_str().is_some_and(|id| !id.is_empty()), "{id}");
-        let said = json!({
+        let expected = json!({
             "subtype": "initialize",
             "hooks": null,
             "systemPrompt": "secret-system",
             "jsonSchema": schema,
         });
-        assert_eq!(seen.hello, json!({ "type": "control_request", "request_id": null, "request": said }));
+        assert_eq!(seen.hello, json!({ "type": "control_request", "request_id": null, "request": expected }));
         let marker = seen.environment.remove("TOOLBRIDGE_REQUEST").unwrap();
         assert_eq!(marker.len(), 32, "{marker}");
         let ours = [

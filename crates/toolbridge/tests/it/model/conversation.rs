@@ -10,7 +10,7 @@ fn settings(conversation: Conversation) -> Settings {
 }
 
 /// The user's messages in the last request to the model.
-fn said(world: &World) -> Vec<String> {
+fn prompts(world: &World) -> Vec<String> {
     let requests = world.scripted.requests();
     let body = requests.last().unwrap().body["messages"].to_string();
     ["zebra first", "zebra second", "zebra third"]
@@ -21,7 +21,7 @@ fn said(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_where_it_was_or_as_a_copy() {
+async fn a_conversation_is_resumed_or_forked() {
     let world = World::new("text one\n---\ntext two\n---\ntext three\n---\ntext four");
     let model = world.model();
     let keep = settings(Conversation::Keep { session_id: None });
@@ -31,25 +31,25 @@ async fn a_conversation_goes_on_where_it_was_or_as_a_copy() {
 
     let resume = settings(Conversation::Resume { session_id: id.clone(), fork: false });
     let second = model.request_with_metadata(Request::new("zebra second").settings(resume)).await.unwrap();
-    assert_eq!((second.response.text().as_str(), said(&world).len()), ("two", 2));
+    assert_eq!((second.response.text().as_str(), prompts(&world).len()), ("two", 2));
     assert_eq!(second.metadata.session_id.as_ref(), Some(&id));
 
     let fork = settings(Conversation::Resume { session_id: id.clone(), fork: true });
     let third = model.request_with_metadata(Request::new("zebra third").settings(fork)).await.unwrap();
-    assert_eq!((third.response.text().as_str(), said(&world).len()), ("three", 3));
+    assert_eq!((third.response.text().as_str(), prompts(&world).len()), ("three", 3));
     assert_ne!(third.metadata.session_id.as_ref(), Some(&id));
 
     let last = settings(Conversation::Continue { fork: false });
     model.request(Request::new("more").settings(last)).await.unwrap();
-    assert_eq!(said(&world), ["zebra first", "zebra second", "zebra third"]);
+    assert_eq!(prompts(&world), ["zebra first", "zebra second", "zebra third"]);
 
     model.request("alone").await.unwrap();
-    assert!(said(&world).is_empty());
+    assert!(prompts(&world).is_empty());
     world.nothing_is_left();
 }
 
 #[tokio::test]
-async fn a_conversation_that_is_not_there_is_said_in_the_clis_words() {
+async fn a_missing_conversation_is_reported_with_the_clis_message() {
     let world = World::new("text one");
     let id = "11111111-1111-4111-8111-111111111111";
     let resume = settings(Conversation::Resume { session_id: id.into(), fork: false });

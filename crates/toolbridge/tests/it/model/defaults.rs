@@ -8,11 +8,11 @@ use toolbridge::claude::{Conversation, ExecutionKind, Input, Message, Settings};
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Hint as _, Request};
 use toolbridge_scripted::{claude_cli, clean_environment};
 
-use super::support::{PICTURE, TRANSPORTS, Tools, World, processes_of, program, told};
+use super::support::{PICTURE, TRANSPORTS, Tools, World, notified, processes_of, program};
 use super::traps::{Traps, files_below, left_in};
 
 #[tokio::test]
-async fn a_model_gets_its_authors_tools_and_nothing_of_the_user_or_the_project() {
+async fn by_default_a_model_has_only_the_given_tools() {
     for transport in TRANSPORTS {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\ncall large {}\ncall huge {}\n---\ntext done");
         let traps = Traps::new(&world);
@@ -39,7 +39,7 @@ async fn a_model_gets_its_authors_tools_and_nothing_of_the_user_or_the_project()
 }
 
 #[tokio::test]
-async fn without_a_working_directory_the_model_is_not_told_of_this_one() {
+async fn the_default_working_directory_reveals_nothing() {
     let world = World::new("text ok");
     let mut model =
         ClaudeCodeModel::builder().cli(claude_cli()).session_dir(world.sessions.path()).inherit_env(false);
@@ -47,14 +47,14 @@ async fn without_a_working_directory_the_model_is_not_told_of_this_one() {
         model = model.env(name, value);
     }
     model.build().unwrap().request("hi").await.unwrap();
-    let said = world.scripted.requests()[0].body.to_string();
+    let sent = world.scripted.requests()[0].body.to_string();
     let here = std::env::current_dir().unwrap();
-    assert!(!said.contains(here.to_str().unwrap()), "{said}");
+    assert!(!sent.contains(here.to_str().unwrap()), "{sent}");
     world.nothing_is_left();
 }
 
 #[tokio::test]
-async fn one_switch_brings_the_whole_of_claude_code_and_single_settings_bring_parts() {
+async fn claude_code_enables_everything_and_single_settings_enable_parts() {
     let ask = async |settings: Settings, strict: Option<bool>| {
         let world = World::new("text ok");
         let traps = Traps::new(&world);
@@ -105,7 +105,7 @@ async fn one_switch_brings_the_whole_of_claude_code_and_single_settings_bring_pa
 }
 
 #[tokio::test]
-async fn a_prompt_is_text_whatever_is_in_it() {
+async fn a_prompt_is_never_expanded_by_default() {
     let world = World::new("text ok\n---\ntext ok");
     let traps = Traps::new(&world);
     let file = traps.project.join("secret.txt");
@@ -132,7 +132,7 @@ async fn a_prompt_is_text_whatever_is_in_it() {
 }
 
 #[tokio::test]
-async fn expanding_prompts_is_a_choice() {
+async fn expanding_prompts_can_be_enabled() {
     let world = World::new("text ok");
     let traps = Traps::new(&world);
     let model = world.builder().working_directory(&traps.project).expand_prompts(true).build().unwrap();
@@ -145,7 +145,7 @@ async fn expanding_prompts_is_a_choice() {
 }
 
 #[tokio::test]
-async fn a_cli_that_cannot_be_kept_from_expanding_does_not_get_such_a_prompt() {
+async fn an_old_cli_does_not_get_a_prompt_that_it_would_expand() {
     let world = World::new("text ok");
     let cli = world.home.path().join("old");
     let real = claude_cli();
@@ -170,7 +170,7 @@ async fn a_cli_that_cannot_be_kept_from_expanding_does_not_get_such_a_prompt() {
 }
 
 #[tokio::test]
-async fn no_secret_is_on_a_command_line_and_its_files_are_this_users_alone() {
+async fn secrets_are_in_private_files_and_not_on_the_command_line() {
     for transport in TRANSPORTS {
         let world = World::new("call hang {}\n---\ntext done");
         let tools = Tools::new();
@@ -189,7 +189,7 @@ async fn no_secret_is_on_a_command_line_and_its_files_are_this_users_alone() {
         tokio::select! {
             outcome = model.request(request) => panic!("{outcome:?}"),
             () = async {
-                told("the tool starts", &tools.0.hanging).await;
+                notified("the tool starts", &tools.0.hanging).await;
                 let lines: Vec<_> = processes_of(world.home.path()).collect();
                 assert!(lines.iter().any(|line| line.contains("--mcp-config=")), "{lines:#?}");
                 assert!(!lines.concat().contains("secret"), "{lines:#?}");
@@ -201,14 +201,14 @@ async fn no_secret_is_on_a_command_line_and_its_files_are_this_users_alone() {
                 }
             } => {}
         }
-        let said = world.scripted.requests()[0].system();
-        assert!(said.contains("secret-system") && said.contains("secret-addition"), "{said}");
+        let sent = world.scripted.requests()[0].system();
+        assert!(sent.contains("secret-system") && sent.contains("secret-addition"), "{sent}");
         world.nothing_is_left_soon();
     }
 }
 
 #[tokio::test]
-async fn a_conversation_that_was_not_kept_cannot_be_resumed_and_the_error_says_why() {
+async fn resuming_a_conversation_that_was_not_stored_is_explained() {
     let world = World::new("text ok\n---\ntext more");
     let model = world.model();
     let id = model.request_with_metadata("hi").await.unwrap().metadata.session_id.unwrap();
@@ -229,7 +229,7 @@ async fn a_conversation_that_was_not_kept_cannot_be_resumed_and_the_error_says_w
 }
 
 #[tokio::test]
-async fn a_cli_that_hides_its_version_is_asked_plain_prompts_all_the_same() {
+async fn a_cli_without_a_version_gets_plain_prompts() {
     let world = World::new("text ok");
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi"}"#;
     let cli = program(&world, "claude", &format!("echo '{line}'"));

@@ -29,7 +29,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn garbage_is_said_to_be_garbage() {
+async fn unreadable_output_is_an_error() {
     let error = ask("echo hello; echo '{\"type\":'", |b| b).await;
     assert_eq!(error.type_name(), "CLIResponseParseError");
     assert_eq!(
@@ -39,7 +39,7 @@ async fn garbage_is_said_to_be_garbage() {
 }
 
 #[tokio::test]
-async fn an_early_exit_is_reported_with_the_last_words() {
+async fn an_early_exit_is_reported_with_the_end_of_stderr() {
     let error = ask("echo 'error: unknown option' >&2; exit 1", |b| b).await;
     assert!(matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Exit, .. }));
     assert_eq!(
@@ -67,9 +67,9 @@ async fn a_cli_that_hangs_is_ended_in_time() {
 }
 
 #[tokio::test]
-async fn a_cli_that_never_stops_talking_is_ended_in_time() {
+async fn a_cli_that_never_stops_writing_is_ended_in_time() {
     for line in
-        ["for people", r#"{"type":"of_tomorrow"}"#, r#"{"type":"control_cancel_request","request_id":"x"}"#]
+        ["for people", r#"{"type":"unknown_kind"}"#, r#"{"type":"control_cancel_request","request_id":"x"}"#]
     {
         let error =
             ask(&format!("exec yes '{line}'"), |builder| builder.timeout(Duration::from_millis(500))).await;
@@ -94,7 +94,7 @@ async fn a_cli_that_closes_its_stdout_and_lives_is_ended() {
 }
 
 #[tokio::test]
-async fn a_cli_that_hangs_after_its_result_has_answered_all_the_same() {
+async fn a_cli_that_hangs_after_its_result_has_still_answered() {
     let world = World::new("text ok");
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"s"}"#;
     let cli = program(&world, "claude", &format!("echo '{line}'; exec sleep 600"));
@@ -105,7 +105,7 @@ async fn a_cli_that_hangs_after_its_result_has_answered_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_result_whose_line_never_ends_is_a_result_once_the_cli_has_gone() {
+async fn a_result_without_a_line_end_is_read_once_the_cli_exits() {
     let world = World::new("text ok");
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi","session_id":"s"}"#;
     // A child process of the CLI holds the pipe open.
@@ -119,11 +119,11 @@ async fn a_result_whose_line_never_ends_is_a_result_once_the_cli_has_gone() {
 }
 
 #[tokio::test]
-async fn lines_that_are_no_json_and_types_of_tomorrow_are_passed_over() {
+async fn lines_without_json_and_unknown_types_are_skipped() {
     let world = World::new("text ok");
     let lines = [
         "a warning for people",
-        r#"{"type":"of_tomorrow"}"#,
+        r#"{"type":"unknown_kind"}"#,
         r#"{"no type":1}"#,
         r#"{"type":"result","subtype":"success","is_error":false,"result":"hi"}"#,
     ];
@@ -132,7 +132,7 @@ async fn lines_that_are_no_json_and_types_of_tomorrow_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_not_there_and_a_cli_that_is_none_are_named() {
+async fn a_missing_directory_and_an_invalid_cli_are_named() {
     let world = World::new("text ok");
     let model = world.builder().working_directory("/no/where").build().unwrap();
     let error = model.request("hi").await.unwrap_err();
@@ -222,12 +222,12 @@ async fn begin(status: Option<&str>, at_first: &str) -> ClaudeCodeError {
 }
 
 #[tokio::test]
-async fn a_model_is_never_asked_without_its_tools() {
+async fn no_prompt_is_sent_before_the_tools_are_connected() {
     let rows = [
         (Some("failed"), r#"{"name":"tools","status":"failed"}"#, "the CLI says `failed`"),
         (Some("needs-auth"), "", "the CLI says `needs-auth`"),
         (None, r#"{"name":"tools","status":"pending"}"#, "the CLI says `pending`"),
-        (None, "", "the CLI does not know of it"),
+        (None, "", "the CLI does not list it"),
     ];
     for (status, at_first, want) in rows {
         let error = begin(status, at_first).await.to_string();
@@ -236,7 +236,7 @@ async fn a_model_is_never_asked_without_its_tools() {
 }
 
 #[tokio::test]
-async fn a_bridge_that_lives_on_does_not_hold_the_error() {
+async fn a_bridge_that_keeps_running_does_not_delay_the_error() {
     let world = World::new("text ok");
     let bridge = program(&world, "bridge", "sleep 600 & echo boom >&2; exit 3");
     let model = world.builder().bridge(&bridge).build().unwrap();
@@ -247,7 +247,7 @@ async fn a_bridge_that_lives_on_does_not_hold_the_error() {
 }
 
 #[tokio::test]
-async fn many_blocks_on_a_line_are_no_slow_consumer() {
+async fn many_blocks_on_a_line_do_not_exceed_the_unread_limit() {
     let world = World::new("text ok");
     let block = format!(r#"{{"type":"text","text":"{}"}}"#, "x".repeat(3000));
     let line = format!(r#"{{"type":"assistant","message":{{"content":[{}]}}}}"#, vec![block; 400].join(","));
@@ -259,8 +259,8 @@ async fn many_blocks_on_a_line_are_no_slow_consumer() {
 }
 
 #[tokio::test]
-async fn questions_without_end_are_an_error() {
+async fn too_many_requests_of_the_cli_are_an_error() {
     let line = r#"{"type":"control_request","request_id":"x","request":{"subtype":"x"}}"#;
     let error = ask(&format!("exec yes '{line}'"), |builder| builder).await;
-    assert!(error.to_string().contains("asks more than 4096 things"), "{error}");
+    assert!(error.to_string().contains("has more than 4096 unanswered requests"), "{error}");
 }

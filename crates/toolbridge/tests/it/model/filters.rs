@@ -47,7 +47,7 @@ async fn asked(
 }
 
 #[tokio::test]
-async fn what_is_filtered_away_is_not_offered_and_does_not_run() {
+async fn filtered_tools_are_not_offered_and_do_not_run() {
     type Way = fn(ClaudeCodeModelBuilder, Request, &Wiped) -> (ClaudeCodeModelBuilder, Request);
     let ways: [(&str, Way); 5] = [
         ("Request::only", |model, request, wiped| (model, request.tools(both(wiped)).only(["keep"]))),

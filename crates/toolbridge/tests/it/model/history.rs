@@ -8,22 +8,24 @@ use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 use super::support::{PICTURE, TRANSPORTS, Tools, World, is_cli, processes_of};
 
 /// The messages of a request: the role, and the blocks without those added by the CLI.
-fn told(request: &ModelRequest) -> Vec<(String, Vec<Value>)> {
+fn sent_messages(request: &ModelRequest) -> Vec<(String, Vec<Value>)> {
     let message = |message: &Value| {
         let role = message["role"].as_str().filter(|role| *role != "system")?;
         let blocks = match &message["content"] {
-            Value::String(said) => vec![json!({ "type": "text", "text": said })],
+            Value::String(content) => vec![json!({ "type": "text", "text": content })],
             blocks => blocks.as_array().cloned().unwrap_or_default(),
         };
         let is_own = |block: &Value| {
-            !block["text"].as_str().is_some_and(|said| said.trim_start().starts_with("<system-reminder>"))
+            !block["text"]
+                .as_str()
+                .is_some_and(|content| content.trim_start().starts_with("<system-reminder>"))
         };
         let blocks = blocks.into_iter().filter(is_own).map(|mut block| {
             if let Some(members) = block.as_object_mut() {
                 members.remove("cache_control");
             }
-            if let Some(said) = block["text"].as_str().map(|said| said.trim_end().to_owned()) {
-                block["text"] = json!(said);
+            if let Some(content) = block["text"].as_str().map(|content| content.trim_end().to_owned()) {
+                block["text"] = json!(content);
             }
             block
         });
@@ -32,8 +34,8 @@ fn told(request: &ModelRequest) -> Vec<(String, Vec<Value>)> {
     request.body["messages"].as_array().unwrap().iter().filter_map(message).collect()
 }
 
-fn text(said: &str) -> Value {
-    json!({ "type": "text", "text": said })
+fn text(content: &str) -> Value {
+    json!({ "type": "text", "text": content })
 }
 
 fn call(id: &str, name: &str) -> Part {
@@ -97,7 +99,7 @@ fn kept(world: &World) -> usize {
 }
 
 #[tokio::test]
-async fn history_is_messages_with_pictures_and_what_tools_did() {
+async fn history_has_pictures_tool_calls_and_results() {
     for transport in TRANSPORTS {
         let (world, tools) = (World::answering(adds), Tools::new());
         let model = world.model_with(&tools, transport);
@@ -106,36 +108,36 @@ async fn history_is_messages_with_pictures_and_what_tools_did() {
         let requests = world.scripted.requests();
         let mut want = of_before();
         want.push(("user".into(), vec![text("And 40 + 2?")]));
-        assert_eq!(told(&requests[0]), want, "over {transport}");
-        assert_eq!(told(&requests[1])[..5], want[..], "over {transport}");
+        assert_eq!(sent_messages(&requests[0]), want, "over {transport}");
+        assert_eq!(sent_messages(&requests[1])[..5], want[..], "over {transport}");
         assert_eq!((requests.len(), kept(&world)), (2, 0));
         world.nothing_is_left();
     }
 }
 
 #[tokio::test]
-async fn what_a_tool_returned_last_is_what_the_model_goes_on_from() {
+async fn history_may_end_with_a_tool_result() {
     let world = World::answering(adds);
     let model = world.model_with(&Tools::new(), TRANSPORTS[1]);
     let parts = vec![call("1", "add"), result("1", &json!("3"))];
     let history = [Message::user("1 + 2?"), Message::Assistant(parts)];
     model.request(Request::new("Go on.").history(history)).await.unwrap();
-    let told = told(&world.scripted.requests()[0]);
-    let roles: Vec<_> = told.iter().map(|(role, _)| role.as_str()).collect();
-    assert_eq!(roles, ["user", "assistant", "user"], "{told:#?}");
-    assert_eq!((&told[2].1[0]["content"], &told[2].1[1]), (&json!("3"), &text("Go on.")));
+    let sent = sent_messages(&world.scripted.requests()[0]);
+    let roles: Vec<_> = sent.iter().map(|(role, _)| role.as_str()).collect();
+    assert_eq!(roles, ["user", "assistant", "user"], "{sent:#?}");
+    assert_eq!((&sent[2].1[0]["content"], &sent[2].1[1]), (&json!("3"), &text("Go on.")));
     world.nothing_is_left();
 }
 
 #[tokio::test]
-async fn history_goes_with_output_and_without_tools_what_they_did_is_text() {
+async fn history_works_with_output_and_without_tools_calls_become_text() {
     let world = World::new("text unused\n---\ncall StructuredOutput {\"n\": 1}\n---\ntext done");
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let hello = [Message::user("I am Ada."), Message::assistant("Hello Ada!")];
     let request = Request::new("n?").history(hello.clone()).output_schema(schema);
     let output: Value = world.model().request(request).await.unwrap().output().unwrap();
     assert_eq!(output, json!({ "n": 1 }));
-    let first = told(&world.scripted.requests()[0]);
+    let first = sent_messages(&world.scripted.requests()[0]);
     assert_eq!(
         first[..2],
         [("user".into(), vec![text("I am Ada.")]), ("assistant".into(), vec![text("Hello Ada!")])]
@@ -145,16 +147,16 @@ async fn history_goes_with_output_and_without_tools_what_they_did_is_text() {
     world.model().request(Request::new("go").history(before())).await.unwrap();
     let sent = &world.scripted.requests()[0];
     assert_eq!(sent.tools(), [""; 0]);
-    let blocks: Vec<_> = told(sent).into_iter().flat_map(|(_, blocks)| blocks).collect();
+    let blocks: Vec<_> = sent_messages(sent).into_iter().flat_map(|(_, blocks)| blocks).collect();
     assert!(blocks.iter().all(|block| block["type"] == "text" || block["type"] == "image"), "{blocks:#?}");
     assert!(blocks.iter().any(|block| {
-        block["text"].as_str().is_some_and(|said| said.contains(r#""tool_call":"other.tool""#))
+        block["text"].as_str().is_some_and(|content| content.contains(r#""tool_call":"other.tool""#))
     }));
     world.nothing_is_left();
 }
 
 #[tokio::test]
-async fn a_conversation_begins_with_history_and_is_kept_with_it() {
+async fn a_conversation_with_history_is_stored_with_it() {
     let world = World::answering(|request| Turn::text(format!("you said {}", request.prompt())));
     let model = world.model_with(&Tools::new(), TRANSPORTS[0]);
     let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
@@ -163,7 +165,7 @@ async fn a_conversation_begins_with_history_and_is_kept_with_it() {
     assert_eq!(chat.send("first").await.unwrap().text(), "you said first");
     assert_eq!(chat.send("second").await.unwrap().text(), "you said second");
     assert_eq!(chat.session_id(), Some(id));
-    let last = told(world.scripted.requests().last().unwrap());
+    let last = sent_messages(world.scripted.requests().last().unwrap());
     assert_eq!((last.len(), &last[..4]), (7, &of_before()[..]));
     chat.close().await;
     assert_eq!(kept(&world), 1);
@@ -174,14 +176,14 @@ async fn a_conversation_begins_with_history_and_is_kept_with_it() {
         Settings::default().conversation(Conversation::Resume { session_id: id.into(), fork: false });
     let request = Request::new("third").history([Message::user("between")]).settings(resume);
     model.request(request).await.unwrap();
-    let last = told(world.scripted.requests().last().unwrap());
+    let last = sent_messages(world.scripted.requests().last().unwrap());
     assert_eq!((last.len(), &last[..4]), (9, &of_before()[..]));
     assert!(last[8].1[0]["text"].as_str().unwrap().contains(r#"{"user":"between"}"#), "{last:#?}");
     world.nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cli_that_waits_is_left_for_those_without_history() {
+async fn a_request_with_history_does_not_use_a_waiting_cli() {
     let world = World::answering(|request| Turn::text(format!("{}", request.turn())));
     let model = world.model();
     model.keep_warm(1).await.unwrap();
@@ -197,8 +199,8 @@ async fn a_cli_that_waits_is_left_for_those_without_history() {
 }
 
 #[tokio::test]
-async fn a_long_history_is_told_whole() {
-    let world = World::answering(|request| Turn::text(format!("{}", told(request).len())));
+async fn a_long_history_is_sent_completely() {
+    let world = World::answering(|request| Turn::text(format!("{}", sent_messages(request).len())));
     let model = world.model_with(&Tools::new(), TRANSPORTS[1]);
     let long = "x".repeat(500);
     let turn = |count: usize| {
@@ -208,7 +210,7 @@ async fn a_long_history_is_told_whole() {
     };
     let request = Request::new("go").history((0..500).flat_map(turn));
     assert_eq!(model.request(request).await.unwrap().text(), "2001");
-    let told = told(&world.scripted.requests()[0]);
-    assert!(told[2..].iter().step_by(4).take(500).all(|(_, blocks)| blocks[0]["content"] == long));
+    let sent = sent_messages(&world.scripted.requests()[0]);
+    assert!(sent[2..].iter().step_by(4).take(500).all(|(_, blocks)| blocks[0]["content"] == long));
     world.nothing_is_left();
 }

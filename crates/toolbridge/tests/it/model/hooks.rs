@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use toolbridge::{HookCall, HookEvent, HookOutput, Request, Transport};
+use toolbridge::{HookCall, HookEvent, HookOutput, Part, Request, Transport};
 
 use super::support::{TRANSPORTS, Tools, World};
 
 const ADD: &str = "call add {\"a\": 1, \"b\": 1}\n---\ntext {result}";
 
 #[tokio::test]
-async fn hooks_see_what_happens_in_its_order() {
+async fn hooks_are_called_in_the_order_of_events() {
     for transport in TRANSPORTS {
         let world = World::new(ADD);
         let seen = Arc::<Mutex<Vec<String>>>::default();
@@ -58,7 +58,7 @@ async fn before_use(
 }
 
 #[tokio::test]
-async fn a_hook_denies_and_changes_and_its_panic_denies() {
+async fn a_hook_denies_changes_arguments_and_denies_on_panic() {
     let (text, calls) = before_use(|| HookOutput::deny("not on a Sunday"), false).await;
     assert!(text.contains("not on a Sunday") && calls == 0, "{text}");
     let change = || HookOutput::allow().with_input(json!({ "a": 40, "b": 2 }));
@@ -68,7 +68,7 @@ async fn a_hook_denies_and_changes_and_its_panic_denies() {
 }
 
 #[tokio::test]
-async fn restrictions_hold_over_hooks() {
+async fn restrictions_override_hooks() {
     let allow = |a: i32| move || HookOutput::allow().with_input(json!({ "a": a, "b": 2 }));
     assert_eq!(before_use(allow(4), true).await, ("6".into(), 1));
     let (text, calls) = before_use(allow(40), true).await;
@@ -76,7 +76,7 @@ async fn restrictions_hold_over_hooks() {
 }
 
 #[tokio::test]
-async fn a_hook_tells_the_model_more_and_keeps_prompts_away() {
+async fn a_hook_adds_context_and_blocks_prompts() {
     let world = World::new("text ok");
     let tell = async |_: HookCall| HookOutput::default().with_context("zebra-context");
     let request = Request::new("go").hook(HookEvent::UserPromptSubmit, "*", tell);
@@ -87,5 +87,17 @@ async fn a_hook_tells_the_model_more_and_keeps_prompts_away() {
     let request = Request::new("secret").hook(HookEvent::UserPromptSubmit, "*", block);
     _ = world.model().request(request).await;
     assert_eq!(world.scripted.requests().len(), 0);
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn stopping_before_a_tool_ends_the_request_after_the_tool_has_run() {
+    let (world, tools) = (World::new(ADD), Tools::new());
+    let stop = async |_: HookCall| HookOutput::stop("that is enough");
+    let request = Request::new("go").tools(tools.toolset()).hook(HookEvent::PreToolUse, "*", stop);
+    let answer = world.model().request(request).await.unwrap();
+    assert!(matches!(answer.parts.last(), Some(Part::ToolResult { is_error: false, .. })), "{answer:?}");
+    assert_eq!(tools.0.calls.load(Ordering::SeqCst), 1);
+    assert_eq!(world.scripted.requests().len(), 1);
     world.nothing_is_left();
 }

@@ -86,7 +86,7 @@ fn random() -> u64 {
 }
 
 #[test]
-fn a_program_killed_at_any_moment_leaves_no_cli_and_no_command_and_asks_no_more() {
+fn a_program_killed_at_any_moment_leaves_no_process_and_sends_no_more_requests() {
     // Processes in the shell's group, in a new session, without an environment; and one that the shell
     // waits for. The CLI itself refuses a plain `sleep`.
     let command = "env sleep SECONDS & setsid sleep SECONDS & env -i setsid sh -c 'exec sleep SECONDS' & \
@@ -118,7 +118,7 @@ fn a_program_killed_at_any_moment_leaves_no_cli_and_no_command_and_asks_no_more(
 }
 
 #[test]
-fn a_program_killed_while_a_command_runs_leaves_nothing_and_asks_no_more() {
+fn a_program_killed_during_a_command_leaves_no_process_and_sends_no_more_requests() {
     for signal in [Signal::KILL, Signal::TERM] {
         let command = "env -i setsid sh -c 'exec sleep SECONDS' & tail -f /dev/null";
         let mut caller = Killed::start(command, Some(bridge()));
@@ -177,7 +177,7 @@ async fn a_killed_guardian_is_an_error_and_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn a_guardian_that_is_none_is_named() {
+async fn an_invalid_guardian_is_named() {
     let world = World::new("text ok");
     let model = world.builder().guard("/no/guardian").build().unwrap();
     let error = model.request("go").await.unwrap_err();

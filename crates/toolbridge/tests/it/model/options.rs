@@ -59,7 +59,7 @@ fn plays(agent: &'static str) -> impl Fn(&ModelRequest) -> Turn {
 }
 
 #[tokio::test]
-async fn an_agent_has_the_tools_that_it_is_given_and_no_others() {
+async fn an_agent_has_only_the_tools_it_is_given() {
     for transport in TRANSPORTS {
         for (given, want) in
             [(vec!["add", "mcp__tools__look"], vec!["mcp__tools__add", "mcp__tools__look"]), (vec![], vec![])]
@@ -115,7 +115,7 @@ fn plugin(world: &World) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_plugins_skills_can_be_used_as_far_as_they_are_named() {
+async fn only_the_named_skills_of_a_plugin_can_be_used() {
     let call = |skill: &str| format!("call Skill {{\"skill\": \"stripes:{skill}\"}}\n---\ntext {{result}}");
     for (skill, skills, want) in [
         ("zebra", Skills::from(["stripes:zebra"]), true),
@@ -128,8 +128,8 @@ async fn a_plugins_skills_can_be_used_as_far_as_they_are_named() {
         let requests = world.scripted.requests();
         assert_eq!(requests[0].tools(), ["Skill"]);
         let last = requests.last().unwrap().body.to_string();
-        let told = last.contains("They have 26 stripes.") || last.contains("They have none.");
-        assert_eq!(told, want, "{skill}: {last}");
+        let received = last.contains("They have 26 stripes.") || last.contains("They have none.");
+        assert_eq!(received, want, "{skill}: {last}");
         world.nothing_is_left();
     }
 }
@@ -165,34 +165,34 @@ async fn a_sandbox_confines_commands_or_they_do_not_run() {
     let world = World::new(&*format!("call Bash {}\n---\ntext {{result}}", json!({ "command": command })));
     let sandbox = Sandbox::default().enabled(true).allow_unsandboxed_commands(false);
     let settings = Settings::default().builtin_tools(["Bash"]).allowed_tools(["Bash"]).sandbox(sandbox);
-    let said = match world.model().request(Request::new("go").settings(settings)).await {
+    let text = match world.model().request(Request::new("go").settings(settings)).await {
         Ok(answer) => answer.text(),
         Err(error) => error.to_string(),
     };
-    assert!(!file.exists(), "a command has written where it must not: {said}");
+    assert!(!file.exists(), "a command has written where it must not: {text}");
     let inside = world.home.path().join("inside.txt").exists();
     if has("bwrap", "--version") && has("socat", "-V") {
         // A process in its own pid namespace has a second id.
-        let ids = said.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-        assert!(inside && ids.split_whitespace().count() > 1, "{said}");
+        let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        assert!(inside && ids.split_whitespace().count() > 1, "{text}");
     } else {
-        assert!(!inside && said.to_lowercase().contains("sandbox"), "{said}");
+        assert!(!inside && text.to_lowercase().contains("sandbox"), "{text}");
         say_unchecked("that the CLI's sandbox confines commands: there is no bubblewrap, or no socat");
     }
     world.nothing_is_left();
 }
 
 #[tokio::test]
-async fn the_clis_stderr_is_told_line_by_line() {
+async fn the_clis_stderr_is_passed_on_line_by_line() {
     let world = World::new("text ok");
     let script = "echo one >&2; printf 'two\\nthree' >&2; exit 3";
-    let told = Arc::<Mutex<Vec<String>>>::default();
-    let list = Arc::clone(&told);
+    let received = Arc::<Mutex<Vec<String>>>::default();
+    let list = Arc::clone(&received);
     let listen = move |line: &str| list.lock().unwrap().push(line.to_owned());
     let model = world.builder().cli(program(&world, "claude", script)).on_stderr(listen).build().unwrap();
     let error = model.request("go").await.unwrap_err();
     assert!(error.to_string().contains("one\ntwo\nthree"), "{error}");
-    assert_eq!(*told.lock().unwrap(), ["one", "two", "three"]);
+    assert_eq!(*received.lock().unwrap(), ["one", "two", "three"]);
 }
 
 #[tokio::test]
@@ -205,7 +205,7 @@ async fn a_flag_that_a_cli_does_not_know_is_named_in_the_error() {
 }
 
 #[tokio::test]
-async fn files_are_brought_back_in_a_conversation() {
+async fn files_are_restored_in_a_conversation() {
     let world = World::answering(|request| match request.tool_results().first() {
         None => {
             let path = request.prompt();

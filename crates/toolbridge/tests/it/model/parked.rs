@@ -73,7 +73,7 @@ async fn five_megabytes_go_from_one_server_to_another_and_the_model_sees_less_th
 
 /// Automatic: the result is larger than the CLI can show, and the model has no tool to read files.
 #[tokio::test]
-async fn what_the_cli_cannot_show_is_kept_by_default_and_can_be_read_and_passed_on() {
+async fn results_too_long_for_the_cli_are_kept_and_can_be_passed_on() {
     for transport in [Transport::Stdio, Transport::Sdk] {
         let stored = Arc::new(Mutex::new(Vec::<String>::new()));
         let kept = Arc::clone(&stored);

@@ -10,7 +10,7 @@ use toolbridge::claude::{
 };
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Permission, Transport};
 
-use super::support::{TRANSPORTS, Tools, World, told};
+use super::support::{TRANSPORTS, Tools, World, notified};
 
 const ADD: &str = "call add {\"a\": 1, \"b\": 1}\n---\ntext {result}";
 
@@ -20,7 +20,7 @@ fn with_tools(model: ClaudeCodeModel, tools: &Tools, transport: Transport) -> Cl
 }
 
 #[tokio::test]
-async fn own_tools_are_allowed_unless_that_is_switched_off() {
+async fn own_tools_are_allowed_by_default() {
     for transport in TRANSPORTS {
         let world = World::new(ADD);
         let tools = Tools::new();
@@ -65,13 +65,13 @@ async fn a_hook_that_panics_denies() {
     let hook = async |_: PermissionRequest| -> Permission { panic!("the hook's own") };
     let model = with_tools(world.builder().can_use_tool(hook).build().unwrap(), &tools, TRANSPORTS[0]);
     let text = model.request("go").await.unwrap().text();
-    assert_eq!(text, "the permission hook failed, so the tool is not allowed");
+    assert_eq!(text, "`can_use_tool` failed, so the tool is denied");
     assert_eq!(tools.0.calls.load(Ordering::SeqCst), 0);
     world.nothing_is_left();
 }
 
 #[tokio::test]
-async fn restricted_parameters_hold_whatever_is_allowed() {
+async fn restrictions_apply_to_allowed_tools() {
     for transport in TRANSPORTS {
         for (limit, want) in [(5, "2"), (0, "restricted: at `/a`")] {
             let world = World::new(ADD);
@@ -93,7 +93,7 @@ async fn restricted_parameters_hold_whatever_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_changed_input_must_keep_the_restrictions_too() {
+async fn restrictions_apply_to_changed_arguments() {
     let world = World::new(ADD);
     let tools = Tools::new();
     let change = async |_: PermissionRequest| Permission::AllowWith(json!({ "a": 9, "b": 1 }));
@@ -147,9 +147,9 @@ async fn a_hook_that_never_answers_ends_with_its_request() {
     let model = with_tools(world.builder().can_use_tool(hook).build().unwrap(), &Tools::new(), TRANSPORTS[0]);
     tokio::select! {
         outcome = model.request("go") => panic!("{outcome:?}"),
-        () = told("the hook is asked", &asked) => {}
+        () = notified("the hook is asked", &asked) => {}
     }
-    told("the hook is dropped", &gone).await;
+    notified("the hook is dropped", &gone).await;
     world.nothing_is_left_soon();
 }
 
@@ -168,13 +168,13 @@ async fn permission_modes_reach_the_cli() {
 }
 
 #[tokio::test]
-async fn restrictions_cannot_be_switched_off_by_the_way() {
+async fn settings_that_disable_restrictions_are_refused() {
     let world = World::new(ADD);
     let rule = || ("Bash", "command", json!({ "pattern": "^git " }));
     for builder in [world.builder().extra_args(["--bare"]), world.builder().env("CLAUDE_CODE_SIMPLE", "1")] {
         let model = builder.tool_parameter_restrictions([rule()]).build().unwrap();
         let error = model.request("go").await.unwrap_err();
-        assert!(error.to_string().contains("switch off what keeps the restrictions"), "{error}");
+        assert!(error.to_string().contains("disable the hooks that enforce restrictions"), "{error}");
     }
     // The short name of our own tool, and a CLI that does not ask: the tool itself enforces the
     // restriction.
@@ -191,7 +191,7 @@ const ADD_TWICE: &str =
     "call add {\"a\": 1, \"b\": 1}\n---\ncall add {\"a\": 2, \"b\": 2}\n---\ntext {result}";
 
 #[tokio::test]
-async fn a_hook_may_allow_what_comes_later_too() {
+async fn a_decision_may_allow_later_calls() {
     for transport in TRANSPORTS {
         type Answer = fn(PermissionRequest) -> Vec<PermissionUpdate>;
         let rows: [(Answer, usize); 3] = [

@@ -12,7 +12,7 @@ use toolbridge::{
     Transport,
 };
 
-use super::support::{PATIENCE, TRANSPORTS, World, told};
+use super::support::{PATIENCE, TRANSPORTS, World, notified};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -51,7 +51,7 @@ fn with_tools(model: ClaudeCodeModel, transport: Transport) -> ClaudeCodeModel {
 }
 
 #[tokio::test]
-async fn what_a_tool_asks_is_answered_by_this_process() {
+async fn questions_of_tools_are_answered_by_this_process() {
     for transport in TRANSPORTS {
         let rows = [
             (Answer::Accepted(json!("red")), "Accepted(Red)"),
@@ -84,7 +84,7 @@ async fn what_a_tool_asks_is_answered_by_this_process() {
 }
 
 #[tokio::test]
-async fn without_anybody_the_tool_learns_that_there_is_nobody() {
+async fn without_an_on_ask_function_a_tool_cannot_ask() {
     for transport in TRANSPORTS {
         let world = World::new(PAINT);
         let text = with_tools(world.model(), transport).request("go").await.unwrap().text();
@@ -117,7 +117,7 @@ impl Drop for Told {
 }
 
 #[tokio::test]
-async fn a_request_that_ends_takes_its_question_back() {
+async fn a_question_is_cancelled_with_its_request() {
     for transport in TRANSPORTS {
         let world = World::new(PAINT);
         let (asked, dropped) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -135,17 +135,17 @@ async fn a_request_that_ends_takes_its_question_back() {
             let model = model.clone();
             async move { model.request("go").await }
         });
-        told("the question", &asked).await;
+        notified("the question", &asked).await;
         assert_eq!(model.interrupt(), 1);
         let outcome = request.await.unwrap();
         assert!(matches!(outcome, Err(ClaudeCodeError::CliInterrupted { .. })), "{outcome:?}");
-        told("the end of the question", &dropped).await;
+        notified("the end of the question", &dropped).await;
         world.nothing_is_left();
     }
 }
 
 #[tokio::test]
-async fn another_server_of_the_run_is_answered_too() {
+async fn questions_of_other_servers_are_answered() {
     let world = World::new("call paint {}\n---\ntext {result}");
     let session = Session::builder(tools())
         .dir(world.home.path())

@@ -34,7 +34,7 @@ async fn an_answer_comes_with_its_metadata() {
 }
 
 #[tokio::test]
-async fn any_prompt_arrives_as_it_is() {
+async fn any_prompt_arrives_unchanged() {
     let world = World::new("text ok");
     let model = world.model();
     let long = "0123456789abcdef".repeat(65_536);
@@ -72,7 +72,7 @@ async fn system_prompts_and_settings_reach_the_cli() {
 }
 
 #[tokio::test]
-async fn there_are_only_the_tools_that_are_wanted() {
+async fn only_the_selected_tools_are_offered() {
     let world = World::new("text ok");
     let model = world.model();
     model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
@@ -118,7 +118,7 @@ async fn eight_requests_at_once_see_only_their_own_tools() {
 }
 
 #[tokio::test]
-async fn a_filter_must_name_tools_there_are() {
+async fn a_filter_with_an_unknown_tool_is_an_error() {
     let world = World::new("text ok");
     let error = world.model().request(Request::new("hi").only(["add"])).await.unwrap_err();
     assert!(matches!(error, ClaudeCodeError::ToolsetNotRegistered), "{error}");
@@ -173,7 +173,7 @@ async fn output_fits_the_schema_or_is_an_error() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_api_is_what_the_user_reads() {
+async fn an_error_of_the_api_is_in_the_message() {
     let rows = [
         (401, "authentication", false),
         (400, "invalid_request", false),
@@ -195,7 +195,7 @@ async fn an_error_of_the_api_is_what_the_user_reads() {
 }
 
 #[tokio::test]
-async fn limits_of_turns_and_money_are_errors_of_their_own() {
+async fn limits_of_turns_and_cost_have_their_own_error_kinds() {
     let script = "call add {\"a\": 1, \"b\": 1}\n---\ncall add {\"a\": 2, \"b\": 2}\n---\ntext done";
     let world = World::new(script);
     let model = world.builder().max_turns(1).build().unwrap();
@@ -222,7 +222,7 @@ async fn an_answer_of_five_megabytes_arrives_whole() {
 }
 
 #[tokio::test]
-async fn settings_that_make_no_sense_start_nothing() {
+async fn invalid_settings_are_reported_before_the_cli_starts() {
     let world = World::new("text ok");
     let model = world.model();
     let rows = [
@@ -249,7 +249,7 @@ async fn settings_that_make_no_sense_start_nothing() {
 }
 
 #[tokio::test]
-async fn the_users_own_servers_stay_out_unless_they_are_let_in() {
+async fn the_users_mcp_servers_are_ignored_by_default() {
     // A separate session acts as a foreign server.
     let other = Session::builder(Tools::new().toolset()).bridge(bridge()).start().await.unwrap();
     let entry = serde_json::to_value(other.mcp_server().unwrap()).unwrap();
@@ -281,7 +281,7 @@ async fn the_users_own_servers_stay_out_unless_they_are_let_in() {
 }
 
 #[tokio::test]
-async fn progress_disturbs_nobody() {
+async fn progress_without_a_stream_is_harmless() {
     for transport in TRANSPORTS {
         let world = World::new("call progress {}\n---\ntext {result}");
         let response = world.model_with(&Tools::new(), transport).request("go").await.unwrap();

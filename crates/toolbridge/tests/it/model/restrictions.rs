@@ -30,7 +30,7 @@ fn changing_hook(command: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_skill_runs_no_command_that_nobody_allowed() {
+async fn a_skill_cannot_run_commands_without_permission() {
     for skill in ["project", "user"] {
         let script = format!("call Skill {{\"skill\": \"{skill}\"}}\n---\ntext done");
         let world = World::new(&*script);
@@ -59,7 +59,7 @@ async fn a_skill_runs_no_command_that_nobody_allowed() {
 }
 
 #[tokio::test]
-async fn settings_cannot_switch_the_restrictions_off_or_change_what_they_allowed() {
+async fn settings_cannot_disable_restrictions_or_change_checked_arguments() {
     let run = async |user: Value, project: Value, own: Option<Value>, call: &str| {
         let world = World::new("text unused");
         let traps = Traps::new(&world);
@@ -99,7 +99,7 @@ async fn settings_cannot_switch_the_restrictions_off_or_change_what_they_allowed
 }
 
 #[tokio::test]
-async fn what_a_restriction_allows_still_runs() {
+async fn calls_within_the_restrictions_run() {
     let world = World::new("call Bash {\"command\": \"git --version\"}\n---\ntext {result}");
     let builder = world.builder().builtin_tools(["Bash"]).allowed_tools(["Bash"]);
     let model = builder.tool_parameter_restrictions([only_git()]).build().unwrap();
@@ -108,7 +108,7 @@ async fn what_a_restriction_allows_still_runs() {
 }
 
 #[tokio::test]
-async fn a_restriction_of_a_tool_that_is_not_there_is_an_error() {
+async fn a_restriction_of_a_missing_tool_is_an_error() {
     let world = World::new("text ok");
     let rule = |tool: &'static str| (tool, "a", json!(true));
     let missing = async |builder: ClaudeCodeModelBuilder, tool: &'static str| {
@@ -133,7 +133,7 @@ async fn a_restriction_of_a_tool_that_is_not_there_is_an_error() {
 }
 
 #[tokio::test]
-async fn settings_among_the_further_arguments_are_refused_where_they_would_get_round_a_decision() {
+async fn extra_arguments_with_settings_are_refused_if_they_would_bypass_a_decision() {
     let world = World::new("text ok");
     let builder = || {
         world
@@ -145,7 +145,7 @@ async fn settings_among_the_further_arguments_are_refused_where_they_would_get_r
     let asking = builder().can_use_tool(async |_| Permission::Allow).build().unwrap();
     for model in [restricted, asking] {
         let error = model.request("go").await.unwrap_err().to_string();
-        assert!(error.contains("give yours with `cli_settings`"), "{error}");
+        assert!(error.contains("use `cli_settings` instead"), "{error}");
     }
     assert!(world.scripted.requests().is_empty());
     assert_eq!(builder().build().unwrap().request("go").await.unwrap().text(), "ok");

@@ -46,7 +46,7 @@ fn shown(messages: &[Message]) -> Vec<String> {
     messages.iter().flat_map(of).collect()
 }
 
-fn said(sessions: &Sessions, id: &str) -> Vec<String> {
+fn message_texts(sessions: &Sessions, id: &str) -> Vec<String> {
     let messages: Vec<Message> = sessions.messages(id).unwrap().into_iter().map(Into::into).collect();
     shown(&messages)
 }
@@ -79,7 +79,7 @@ async fn kept_conversations_are_listed_read_and_changed() {
         // Both calls and both results, and the text after them.
         let look = "call mcp__tools__look";
         assert_eq!(
-            said(&sessions, &second),
+            message_texts(&sessions, &second),
             ["call look", look, look, "result done", "result done", "you said call look"],
             "over {transport}"
         );
@@ -96,19 +96,19 @@ async fn kept_conversations_are_listed_read_and_changed() {
         assert_eq!(sessions.get(&first).unwrap().title.as_deref(), Some("About zebras"));
         let copy = sessions.fork(&second, None, Some("Copy")).unwrap();
         assert_eq!(sessions.get(&copy).unwrap().title.as_deref(), Some("Copy"));
-        assert_eq!(said(&sessions, &copy), said(&sessions, &second));
+        assert_eq!(message_texts(&sessions, &copy), message_texts(&sessions, &second));
         ask("more", resume(&copy)).await;
-        assert_eq!(said(&sessions, &copy).len(), 8);
+        assert_eq!(message_texts(&sessions, &copy).len(), 8);
         let last = world.scripted.requests().last().unwrap().body["messages"].to_string();
         assert_eq!(
             (last.matches("\"tool_use\"").count(), last.matches("\"tool_result\"").count()),
             (2, 2),
             "{last}"
         );
-        assert_eq!(said(&sessions, &second).len(), 6, "the original is as it was");
+        assert_eq!(message_texts(&sessions, &second).len(), 6, "the original is as it was");
         let messages = sessions.messages(&first).unwrap();
         let half = sessions.fork(&first, Some(&messages[1].id), None).unwrap();
-        assert_eq!(said(&sessions, &half), ["zebra", "you said zebra"]);
+        assert_eq!(message_texts(&sessions, &half), ["zebra", "you said zebra"]);
         assert_eq!(sessions.get(&half).unwrap().title.as_deref(), Some("About zebras"));
 
         // Its messages can be used as history of another request.
@@ -125,7 +125,7 @@ async fn kept_conversations_are_listed_read_and_changed() {
         assert!(!ids(&sessions.list().unwrap()).contains(&&*second));
         let error = sessions.messages(&second).unwrap_err();
         assert!(
-            error.to_string().contains("the CLI keeps no such conversation for the directory"),
+            error.to_string().contains("the CLI has not stored this conversation for the directory"),
             "{error}"
         );
         assert!(model.request(Request::new("x").settings(resume(&second))).await.is_err());
@@ -134,7 +134,7 @@ async fn kept_conversations_are_listed_read_and_changed() {
 }
 
 #[tokio::test]
-async fn one_that_is_open_can_be_read_and_renamed_but_not_deleted() {
+async fn an_open_conversation_can_be_read_and_renamed_but_not_deleted() {
     let world = World::answering(obey);
     let model = world.model();
     let mut chat = model.conversation().settings(keep()).open().await.unwrap();
@@ -144,10 +144,10 @@ async fn one_that_is_open_can_be_read_and_renamed_but_not_deleted() {
     let error = sessions.delete(&id).unwrap_err();
     assert!(error.to_string().contains("the CLI with the process id "), "{error}");
     sessions.rename(&id, "While it is open").unwrap();
-    assert_eq!(said(&sessions, &id), ["first", "you said first"]);
+    assert_eq!(message_texts(&sessions, &id), ["first", "you said first"]);
     chat.send("second").await.unwrap();
     chat.close().await;
-    assert_eq!(said(&sessions, &id), ["first", "you said first", "second", "you said second"]);
+    assert_eq!(message_texts(&sessions, &id), ["first", "you said first", "second", "you said second"]);
     sessions.delete(&id).unwrap();
     assert!(sessions.list().unwrap().is_empty());
     world.nothing_is_left();

@@ -7,7 +7,7 @@ use toolbridge::claude::McpServerStatus;
 use toolbridge::core::Progress;
 use toolbridge::{CancellationToken, Event, Part, Request};
 
-use super::support::{TRANSPORTS, Tools, World, told};
+use super::support::{TRANSPORTS, Tools, World, notified};
 
 /// A short form of an event.
 fn short(event: &Event) -> Option<String> {
@@ -78,19 +78,19 @@ async fn events_come_in_order_and_the_answer_is_the_last() {
 }
 
 #[tokio::test]
-async fn a_request_ends_where_it_is_told_to_with_what_was_said() {
+async fn a_request_ended_early_returns_the_output_so_far() {
     for transport in TRANSPORTS {
         let script = "text Let me see.\ncall add {\"a\": 1, \"b\": 1}\n---\ntext Now.\ncall hang {}\ncall add {}\n---\ntext done";
         let (world, tools, end) = (World::new(script), Tools::new(), CancellationToken::new());
         let model = world.model_with(&tools, transport);
         let request = Request::new("go").until(end.clone());
         let (answer, ()) = tokio::join!(model.request_with_metadata(request), async {
-            told("the tool is called", &tools.0.hanging).await;
+            notified("the tool is called", &tools.0.hanging).await;
             end.cancel();
         });
         let answer = answer.unwrap();
         let parts: Vec<_> = answer.response.parts.into_iter().map(Event::Part).collect();
-        let said: Vec<_> = parts.iter().filter_map(short).collect();
+        let shown: Vec<_> = parts.iter().filter_map(short).collect();
         let want = [
             "text Let me see.",
             "call mcp__tools__add {\"a\":1,\"b\":1}",
@@ -99,7 +99,7 @@ async fn a_request_ends_where_it_is_told_to_with_what_was_said() {
             "call mcp__tools__hang {}",
             "call mcp__tools__add {}",
         ];
-        assert_eq!(said, want, "over {transport}");
+        assert_eq!(shown, want, "over {transport}");
         assert!(answer.metadata.session_id.is_some() && answer.metadata.total_cost_usd.is_none());
         // The model gets no further request, and no handler keeps running.
         assert_eq!(world.scripted.requests().len(), 2);

@@ -138,8 +138,8 @@ pub(crate) fn pid_of(process: &str) -> Pid {
 }
 
 /// Waits for a notification from a handler.
-pub(crate) async fn told(what: &'static str, told: &Notify) {
-    tokio::time::timeout(PATIENCE, told.notified()).await.expect(what);
+pub(crate) async fn notified(what: &'static str, notify: &Notify) {
+    tokio::time::timeout(PATIENCE, notify.notified()).await.expect(what);
 }
 
 /// What the tools record about their calls; they run in this process.

@@ -9,10 +9,10 @@ use toolbridge::{ClaudeCodeError, ModelResponse, NoArgs, Part, Request, Toolset,
 use toolbridge_scripted::{Block, ModelRequest, Turn};
 use tracing::Instrument as _;
 
-use super::support::{TRANSPORTS, Tools, World, told};
+use super::support::{TRANSPORTS, Tools, World, notified};
 
 #[tokio::test]
-async fn the_model_sees_a_tool_and_calls_it_where_it_lives() {
+async fn the_model_calls_a_tool_of_this_process() {
     for transport in [Transport::Auto, Transport::Stdio, Transport::Sdk] {
         let world = World::new("call add {\"a\": 40, \"b\": 2} as toolu_1\n---\ntext The sum is {result}.");
         let tools = Tools::new();
@@ -61,7 +61,7 @@ async fn the_span_of_a_request_is_around_its_tool_calls() {
 }
 
 #[tokio::test]
-async fn a_cli_that_waits_or_stays_open_has_its_calls_in_the_span_of_each_request() {
+async fn calls_of_a_reused_cli_are_in_the_span_of_each_request() {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt()
         .with_writer(lines.clone())
@@ -199,11 +199,11 @@ async fn a_users_interrupt_cancels_the_handler() {
     for transport in TRANSPORTS {
         let (world, tools, model) = World::hanging(transport);
         let (outcome, ()) = tokio::join!(model.request("go"), async {
-            told("the tool starts", &tools.0.hanging).await;
+            notified("the tool starts", &tools.0.hanging).await;
             assert_eq!(model.interrupt(), 1);
         });
         assert!(matches!(outcome, Err(ClaudeCodeError::CliInterrupted { result: Some(_) })), "{outcome:?}");
-        told("the handler is dropped", &tools.0.cancelled).await;
+        notified("the handler is dropped", &tools.0.cancelled).await;
         assert_eq!(model.interrupt(), 0);
         world.nothing_is_left();
     }
@@ -225,10 +225,10 @@ async fn given_up(transport: Transport) -> (World, Tools, ModelResponse) {
 }
 
 #[tokio::test]
-async fn a_call_that_the_cli_gives_up_cancels_the_handler_and_the_model_is_told() {
+async fn a_call_that_times_out_in_the_cli_cancels_the_handler() {
     for transport in TRANSPORTS {
         let (world, tools, response) = given_up(transport).await;
-        told("the handler is dropped", &tools.0.cancelled).await;
+        notified("the handler is dropped", &tools.0.cancelled).await;
         assert!(response.text().contains("timed out"), "{}", response.text());
         assert!(matches!(response.parts[1], Part::ToolResult { is_error: true, .. }));
         world.nothing_is_left();

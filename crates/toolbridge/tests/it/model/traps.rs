@@ -101,8 +101,8 @@ impl Traps {
     pub(crate) fn seen(world: &World) -> Vec<&'static str> {
         let requests = world.scripted.requests();
         assert!(!requests.is_empty(), "the model was not asked");
-        let said: String = requests.iter().map(|request| request.body.to_string()).collect();
-        MARKS.into_iter().filter(|mark| said.contains(mark)).collect()
+        let sent: String = requests.iter().map(|request| request.body.to_string()).collect();
+        MARKS.into_iter().filter(|mark| sent.contains(mark)).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use toolbridge::claude::PermissionRequest;
 use toolbridge::{CallContext, ClaudeCodeError, NoArgs, Permission, Request, Toolset};
 use toolbridge_scripted::{Block, Turn};
 
-use super::support::{PATIENCE, TRANSPORTS, Tools, World, told};
+use super::support::{PATIENCE, TRANSPORTS, Tools, World, notified};
 
 struct User(String);
 
@@ -33,7 +33,7 @@ fn curious() -> World {
 }
 
 #[tokio::test]
-async fn tools_state_and_permissions_belong_to_a_request() {
+async fn tools_state_and_permissions_are_separate_per_request() {
     for transport in TRANSPORTS {
         let world = curious();
         let model = world.builder().max_concurrent_requests(4).build().unwrap();
@@ -85,7 +85,7 @@ async fn a_requests_server_has_the_name_that_it_gives() {
 }
 
 #[tokio::test]
-async fn only_so_many_requests_run_at_once_and_the_others_wait_in_order() {
+async fn excess_requests_wait_in_order() {
     let world = World::new("call look {}\n---\ntext done");
     let tools = Tools::new();
     let model = world.builder().max_concurrent_requests(2).build().unwrap();
@@ -111,7 +111,7 @@ async fn a_request_that_waits_can_be_dropped_and_interrupted() {
     let model = world.builder().max_concurrent_requests(1).build().unwrap();
     let request = || Request::new("go").tools(tools.toolset());
     let running = model.request_stream(request()).await.unwrap();
-    told("the tool starts", &tools.0.hanging).await;
+    notified("the tool starts", &tools.0.hanging).await;
 
     let waiting = tokio::time::timeout(Duration::from_millis(300), model.request("dropped")).await;
     assert!(waiting.is_err(), "it waits: {waiting:?}");
@@ -141,7 +141,7 @@ async fn a_request_that_waits_can_be_dropped_and_interrupted() {
 }
 
 #[test]
-fn no_request_at_a_time_makes_no_sense() {
+fn a_limit_of_zero_requests_is_an_error() {
     let error = toolbridge::ClaudeCodeModel::builder().max_concurrent_requests(0).build().unwrap_err();
     assert_eq!(error.to_string(), "`max_concurrent_requests` is 0; it must be at least 1");
 }

@@ -33,7 +33,7 @@ async fn tools_are_called_over_both_transports_and_nothing_else_is_offered() {
 }
 
 #[tokio::test]
-async fn failures_and_pictures_arrive() {
+async fn failures_and_images_reach_the_model() {
     for transport in TRANSPORTS {
         let world = World::new("call fail {}\ncall picture {}\n---\ntext {results}");
         let request = Request::new("go").tools(Tools::new().toolset()).transport(transport);
@@ -63,7 +63,7 @@ async fn a_prompt_is_text_or_an_error() {
 }
 
 #[tokio::test]
-async fn history_is_told() {
+async fn history_reaches_the_model() {
     let world = World::answering(|_| Turn::text("ok"));
     let history = [Message::user("I am Ada."), Message::assistant("Hello Ada!")];
     let request = Request::new("zebra").tools(Tools::new().toolset()).history(history);
@@ -91,7 +91,7 @@ async fn restrictions_hold() {
 }
 
 #[tokio::test]
-async fn the_whole_of_claude_code_is_one_switch_away() {
+async fn claude_code_can_be_enabled_completely() {
     let world = World::new("text ok");
     let whole = Settings::default().claude_code(true);
     world.model().request(Request::new("zebra").settings(whole)).await.unwrap();

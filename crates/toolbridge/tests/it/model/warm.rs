@@ -53,7 +53,7 @@ async fn ends(world: &World, model: ClaudeCodeModel) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_takes_a_cli_that_waits_and_another_is_started_behind_it() {
+async fn a_request_uses_a_waiting_cli_which_is_replaced() {
     for transport in TRANSPORTS {
         let world = World::answering(ask_who);
         let model = world.model();
@@ -75,7 +75,7 @@ async fn a_request_takes_a_cli_that_waits_and_another_is_started_behind_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_gets_its_own_and_the_next_like_it_one_that_waits() {
+async fn a_different_request_starts_its_own_cli_and_one_for_the_next() {
     let world = World::answering(ask_who);
     let model = world.model();
     model.keep_warm(1).await.unwrap();
@@ -90,7 +90,7 @@ async fn what_does_not_fit_gets_its_own_and_the_next_like_it_one_that_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cli_that_was_killed_while_it_waited_costs_no_request() {
+async fn a_killed_waiting_cli_fails_no_request() {
     let world = World::answering(ask_who);
     let model = world.model();
     model.keep_warm(1).await.unwrap();
@@ -106,7 +106,7 @@ async fn a_cli_that_was_killed_while_it_waited_costs_no_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_limit_of_clis_those_that_wait_make_room() {
+async fn waiting_clis_end_to_make_room_under_a_limit() {
     let world = World::answering(ask_who);
     let model = world.builder().max_concurrent_requests(1).build().unwrap();
     model.keep_warm(1).await.unwrap();
@@ -117,11 +117,11 @@ async fn with_a_limit_of_clis_those_that_wait_make_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_kept_warm_is_an_error() {
+async fn keep_warm_refuses_conversations() {
     let world = World::answering(ask_who);
     let model = world.builder().cli("/nowhere/claude").build().unwrap();
     assert!(model.keep_warm(1).await.is_err());
     let keep = toolbridge::claude::Conversation::Continue { fork: false };
     let error = world.builder().conversation(keep).build().unwrap().keep_warm(1).await.unwrap_err();
-    assert!(error.to_string().contains("cannot be started before it is asked for"), "{error}");
+    assert!(error.to_string().contains("cannot start CLIs for a conversation that has an id"), "{error}");
 }
