@@ -2,7 +2,7 @@
 
     search_peers.py index ENGINE MANUALS STORE
     search_peers.py search ENGINE STORE QUERY...
-    search_peers.py quality ENGINE MANUALS QUESTIONS.tsv
+    search_peers.py quality ENGINE MANUALS QUESTIONS.tsv...
 
 An engine is `fts5`, `tantivy` or, for quality alone, `bm25s`. As with ours, what is found is a section: its
 title, the titles above it, its text.
@@ -15,15 +15,26 @@ import resource
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 HEADING = re.compile(r"^(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$")
 FENCE = re.compile(r"^ {0,3}(```|~~~)")
 MOST = 10
-# A title is about all that stands below it; the same as ours.
-WEIGHTS = {"title": 2.0, "context": 0.5, "body": 1.0}
+# The weights of a section's title, of the titles above it and of its text.
+Weights = tuple[float, float, float]
+WEIGHTS: Weights = (2.0, 0.5, 1.0)
+# For quality, the best of several settings counts.
+ALL_WEIGHTS: tuple[Weights, ...] = (WEIGHTS, (1.0, 1.0, 1.0), (0.5, 0.2, 1.0), (5.0, 1.0, 1.0))
+TOKENIZERS = ("porter unicode61", "unicode61")
+PARAMETERS = ((1.5, 0.75), (0.9, 0.4))
+FILLERS = re.compile(
+    "an?|and|are|as|at|be|by|can|do|does|for|from|how|i|in|is|it|my|of|on|or|that|the|this|to|what|when|where"
+    "|which|with|you|your"
+)
+# Scripts without spaces are searched by pairs of characters; the engines have no better tokenizer for them.
+UNSPACED = re.compile("[\u3005-\u3007\u3040-\u30ff\u3400-\u9fff]+")
 
 
 class Section(NamedTuple):
@@ -33,7 +44,7 @@ class Section(NamedTuple):
     body: str
 
 
-Find = Callable[[str], list[tuple[str, str]]]
+Find = Callable[[str], list[str]]
 
 
 def sections(manuals: Path) -> Iterator[Section]:
@@ -54,21 +65,33 @@ def sections(manuals: Path) -> Iterator[Section]:
                 continue
             if above or any(body):
                 yield Section(path, title, context, "\n".join(body))
-            level, title, body = len(heading[1]), heading[2], []
+            level, title, body = len(heading[1]), heading[2].replace("`", ""), []
             above = [one for one in above if one[0] < level]
             context = " ".join(text for _, text in above)
             above.append((level, title))
         yield Section(path, title, context, "\n".join(body))
 
 
-def words(query: str) -> list[str]:
-    return re.findall(r"\w+", query.lower())
+def spaced(text: str) -> str:
+    def pairs(run: re.Match[str]) -> str:
+        starts = range(max(1, len(run[0]) - 1))
+        return f" {' '.join(run[0][start : start + 2] for start in starts)} "
+
+    return UNSPACED.sub(pairs, text)
 
 
-def index_fts5(all_sections: Iterator[Section], store: Path | None) -> sqlite3.Connection:
+def words(query: str, is_filtered: bool = False) -> list[str]:
+    asked = re.findall(r"\w+", spaced(query).lower())
+    kept = [word for word in asked if not FILLERS.fullmatch(word)]
+    return kept if is_filtered and kept else asked
+
+
+def index_fts5(
+    all_sections: Iterable[Section], store: Path | None, tokenizer: str = TOKENIZERS[0]
+) -> sqlite3.Connection:
     database = sqlite3.connect(store / "fts5" if store else ":memory:")
     database.execute(
-        "create virtual table s using fts5(path unindexed, title, context, body, tokenize='porter unicode61')"
+        f"create virtual table s using fts5(path unindexed, title, context, body, tokenize='{tokenizer}')"
     )
     database.executemany("insert into s values (?, ?, ?, ?)", all_sections)
     database.execute("insert into s (s) values ('optimize')")
@@ -76,24 +99,23 @@ def index_fts5(all_sections: Iterator[Section], store: Path | None) -> sqlite3.C
     return database
 
 
-def find_fts5(database: sqlite3.Connection) -> Find:
-    weights = f"0, {WEIGHTS['title']}, {WEIGHTS['context']}, {WEIGHTS['body']}"
-    statement = f"select path, title from s where s match ? order by bm25(s, {weights}) limit {MOST}"
+def find_fts5(database: sqlite3.Connection, weights: Weights = WEIGHTS, is_filtered: bool = False) -> Find:
+    order = f"bm25(s, 0, {weights[0]}, {weights[1]}, {weights[2]})"
+    statement = f"select path from s where s match ? order by {order} limit {MOST}"
 
-    def find(query: str) -> list[tuple[str, str]]:
-        match = " OR ".join(f'"{word}"' for word in words(query))
-        return database.execute(statement, (match,)).fetchall()
+    def find(query: str) -> list[str]:
+        match = " OR ".join(f'"{word}"' for word in words(query, is_filtered))
+        return [path for (path,) in database.execute(statement, (match,))]
 
     return find
 
 
-def index_tantivy(all_sections: Iterator[Section], store: Path | None) -> Any:
+def index_tantivy(all_sections: Iterable[Section], store: Path | None) -> Any:
     import tantivy
 
     builder = tantivy.SchemaBuilder()
     builder.add_text_field("path", stored=True, tokenizer_name="raw")
-    builder.add_text_field("title", stored=True, tokenizer_name="en_stem")
-    for field in ("context", "body"):
+    for field in ("title", "context", "body"):
         builder.add_text_field(field, tokenizer_name="en_stem")
     if store:
         (store / "tantivy").mkdir()
@@ -109,30 +131,40 @@ def index_tantivy(all_sections: Iterator[Section], store: Path | None) -> Any:
     return index
 
 
-def find_tantivy(index: Any) -> Find:
-    def find(query: str) -> list[tuple[str, str]]:
+def find_tantivy(index: Any, weights: Weights = WEIGHTS, is_filtered: bool = False) -> Find:
+    boosts = dict(zip(("title", "context", "body"), weights, strict=True))
+
+    def find(query: str) -> list[str]:
         searcher = index.searcher()
-        parsed = index.parse_query(" ".join(words(query)), list(WEIGHTS), field_boosts=WEIGHTS)
-        found = [searcher.doc(address) for _, address in searcher.search(parsed, MOST).hits]
-        return [(one["path"][0], one["title"][0]) for one in found]
+        asked = " ".join(words(query, is_filtered))
+        parsed = index.parse_query(asked, list(boosts), field_boosts=boosts)
+        return [searcher.doc(address)["path"][0] for _, address in searcher.search(parsed, MOST).hits]
 
     return find
 
 
-def find_bm25s(all_sections: Iterator[Section]) -> Find:
+def finds_bm25s(known: list[Section]) -> Iterator[Find]:
     import bm25s  # type: ignore[import-untyped]
+    import Stemmer  # type: ignore[import-not-found]
 
-    known = list(all_sections)
-    texts = [f"{one.title} {one.context} {one.body}" for one in known]
-    engine = bm25s.BM25()
-    engine.index(bm25s.tokenize(texts, stopwords="en", show_progress=False), show_progress=False)
+    def find_with(engine: Any, **how: Any) -> Find:
+        def find(query: str) -> list[str]:
+            asked = bm25s.tokenize(spaced(query), show_progress=False, **how)
+            places, scores = engine.retrieve(asked, k=MOST, show_progress=False)
+            return [known[at].path for at, score in zip(places[0], scores[0], strict=True) if score > 0]
 
-    def find(query: str) -> list[tuple[str, str]]:
-        asked = bm25s.tokenize(query, stopwords="en", show_progress=False)
-        places, _ = engine.retrieve(asked, k=MOST, show_progress=False)
-        return [(known[place].path, known[place].title) for place in places[0]]
+        return find
 
-    return find
+    for titles in (1, 3):
+        texts = [" ".join([*[one.title] * titles, one.context, one.body]) for one in known]
+        for stemmer in (None, Stemmer.Stemmer("english")):
+            for stopwords in ("en", None):
+                how = {"stopwords": stopwords, "stemmer": stemmer}
+                tokens = bm25s.tokenize(texts, show_progress=False, **how)
+                for k1, b in PARAMETERS:
+                    engine = bm25s.BM25(k1=k1, b=b)
+                    engine.index(tokens, show_progress=False)
+                    yield find_with(engine, **how)
 
 
 def open_store(engine: str, store: Path) -> Find:
@@ -143,14 +175,24 @@ def open_store(engine: str, store: Path) -> Find:
     return find_tantivy(tantivy.Index.open(str(store / "tantivy")))
 
 
-def in_memory(engine: str, manuals: Path) -> Find:
+def finds(engine: str, manuals: Path) -> Iterator[Find]:
+    """The engine with each of its settings; what is found is `path#title`."""
+    known = [
+        Section(f"{one.path}#{one.title}", spaced(one.title), spaced(one.context), spaced(one.body))
+        for one in sections(manuals)
+    ]
     match engine:
         case "fts5":
-            return find_fts5(index_fts5(sections(manuals), None))
+            for tokenizer in TOKENIZERS:
+                database = index_fts5(known, None, tokenizer)
+                for weights in ALL_WEIGHTS:
+                    yield from (find_fts5(database, weights, filtered) for filtered in (False, True))
         case "tantivy":
-            return find_tantivy(index_tantivy(sections(manuals), None))
+            index = index_tantivy(known, None)
+            for weights in ALL_WEIGHTS:
+                yield from (find_tantivy(index, weights, filtered) for filtered in (False, True))
         case _:
-            return find_bm25s(sections(manuals))
+            yield from finds_bm25s(known)
 
 
 def resident() -> int:
@@ -161,11 +203,10 @@ def resident() -> int:
 def ndcg(find: Find, questions: Path) -> float:
     gains = list[float]()
     for line in questions.read_text().splitlines():
-        if line.startswith("#"):
-            continue
         question, *answers = line.split("\t")
-        found = [f"{path}#{title}" for path, title in find(question)]
-        gain = sum(1 / math.log2(rank + 2) for rank, one in enumerate(found) if one in answers)
+        # A page may have several sections with one title; only the first of them counts.
+        ranks = {one: rank for rank, one in reversed(list(enumerate(find(question)))) if one in answers}
+        gain = sum(1 / math.log2(rank + 2) for rank in ranks.values())
         gains.append(gain / sum(1 / math.log2(rank + 2) for rank in range(len(answers))))
     return sum(gains) / len(gains)
 
@@ -179,7 +220,8 @@ def main() -> dict[str, object]:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return {"seconds": time.perf_counter() - started, "bytes": peak}
     if command == "quality":
-        return {"ndcg": ndcg(in_memory(engine, Path(place)), Path(rest[0]))}
+        tried = [[ndcg(find, Path(questions)) for questions in rest] for find in finds(engine, Path(place))]
+        return {"ndcg": [max(figures) for figures in zip(*tried, strict=True)]}
     find = open_store(engine, Path(place))
     later = list[float]()
     for query in rest:

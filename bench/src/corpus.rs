@@ -71,7 +71,7 @@ pub(crate) fn write(manuals: &Path, files: usize) -> Result<()> {
 }
 
 /// A pseudo-random generator with the same sequence everywhere (xorshift).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -81,7 +81,7 @@ impl Random {
         self.0
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).unwrap_or_default()
     }
 

@@ -60,6 +60,8 @@ pub(crate) struct Effort {
     pub(crate) documents: usize,
     /// How many files are searched.
     pub(crate) search_files: usize,
+    /// Whether public manuals are searched too; not in a quick run, because they are fetched.
+    pub(crate) has_manuals: bool,
     /// The last power of ten of the number of calls.
     pub(crate) growth_calls: usize,
     pub(crate) growth_tools: &'static [usize],
@@ -92,6 +94,7 @@ impl Effort {
             talks: count([20, 0]),
             documents: count([20, 1]),
             search_files: count([100_000, 1_000]),
+            has_manuals: !is_quick,
             growth_calls: count([100_000, 1_000]),
             growth_tools: either(is_quick, [&[1, 10, 100, 1_000, 10_000], &[1, 100]]),
             growth_sessions: either(is_quick, [&[1, 10, 50, 100, 200], &[1, 10]]),

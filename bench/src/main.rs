@@ -28,6 +28,7 @@ mod process;
 mod program;
 mod proxy;
 mod python_cost;
+mod quality;
 mod report;
 mod round_trip;
 mod row;
@@ -143,7 +144,7 @@ fn measure(
     }
     if wants(Part::Search) && contenders.iter().any(|one| one.runtime.is_some()) {
         let files = options.search_files.unwrap_or(effort.search_files);
-        report.search = search::measure(&programs.toolbridge, files, &options.profile)?;
+        report.search = search::measure(&programs.toolbridge, files, effort.has_manuals, &options.profile)?;
     }
     if wants(Part::Http) {
         report.http = http::measure(programs, &contenders, &effort)?;

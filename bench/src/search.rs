@@ -1,11 +1,11 @@
-//! Searching many files, and the quality of the results: ours compared with FTS5, tantivy and ripgrep.
+//! Searching many files: ours compared with FTS5, tantivy and ripgrep.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use xtask::project::{Project, stdout_of};
@@ -13,21 +13,27 @@ use xtask::project::{Project, stdout_of};
 use crate::corpus;
 use crate::documents::Server;
 use crate::environment::{Runtime, source};
+use crate::quality;
 use crate::row::Unit;
 
 /// The engines that are compared, in the order of the columns.
 pub(crate) const ENGINES: [&str; 5] = ["ours", "fts5", "tantivy", "bm25s", "ripgrep"];
 
 /// How the other engines are started.
-struct Peers {
+pub(crate) struct Peers {
     python: PathBuf,
     script: PathBuf,
 }
 
 impl Peers {
-    fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
+        self.script(&self.script)
+    }
+
+    /// The command that runs a script in their environment.
+    pub(crate) fn script(&self, script: &Path) -> Command {
         let mut command = Command::new(&self.python);
-        command.arg(&self.script).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.arg(script).env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
 }
@@ -40,17 +46,6 @@ pub(crate) struct SearchRow {
     pub(crate) unit: Option<Unit>,
     pub(crate) values: [Option<f64>; ENGINES.len()],
 }
-
-const QUESTIONS: &str = "crates/docs/tests/questions.tsv";
-/// The pages that the questions are about, besides docs/.
-const PAGES: [&str; 6] = [
-    "README.md",
-    "ARCHITECTURE.md",
-    "PROTOCOL.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "crates/python/README.md",
-];
 
 /// The ranks of each query's words by frequency: common, medium and rare ones.
 const QUERIES: [&[usize]; 10] = [
@@ -66,7 +61,12 @@ const QUERIES: [&[usize]; 10] = [
     &[25, 12_000],
 ];
 
-pub(crate) fn measure(toolbridge: &Path, files: usize, profile: &str) -> Result<Vec<SearchRow>> {
+pub(crate) fn measure(
+    toolbridge: &Path,
+    files: usize,
+    has_manuals: bool,
+    profile: &str,
+) -> Result<Vec<SearchRow>> {
     let project = Project::find()?;
     let peers = Peers {
         python: Runtime::Search.install(&project, profile)?,
@@ -105,7 +105,7 @@ pub(crate) fn measure(toolbridge: &Path, files: usize, profile: &str) -> Result<
     }
     set(4, ripgrep(&workspace, &queries)?);
     let mut rows: Vec<_> = rows.into();
-    rows.push(quality(toolbridge, &peers, &project.root)?);
+    rows.extend(quality::measure(toolbridge, &peers, &project, has_manuals, profile)?);
     Ok(rows)
 }
 
@@ -191,69 +191,6 @@ fn ripgrep(workspace: &Path, queries: &[String]) -> Result<[Option<f64>; 6]> {
         ensure!(matches!(found.status.code(), Some(0 | 1)), "rg fails for `{query}`");
     }
     Ok([None, None, later.first().copied(), median(&later), slowest(&later), None])
-}
-
-/// Our own questions about our own pages, with the sections that answer them: nDCG of the first ten.
-#[expect(clippy::cast_precision_loss, reason = "there are few questions")]
-fn quality(toolbridge: &Path, peers: &Peers, root: &Path) -> Result<SearchRow> {
-    let dir = TempDir::new()?;
-    let pages = dir.path().join("manuals/m");
-    fs::create_dir_all(dir.path().join("vault"))?;
-    copy_pages(root, &root.join("docs"), &pages)?;
-    for page in PAGES {
-        let to = pages.join(page);
-        fs::create_dir_all(to.parent().context("no folder")?)?;
-        fs::copy(root.join(page), to)?;
-    }
-    let mut values = [None; ENGINES.len()];
-    let text = fs::read_to_string(root.join(QUESTIONS))?;
-    let mut server = Server::start(toolbridge, dir.path(), &[])?;
-    let mut gains = Vec::new();
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let mut columns = line.split('\t');
-        let question = columns.next().unwrap_or_default();
-        let answers: Vec<_> = columns.collect();
-        let found = server.call("manual_find", &json!({ "query": question }))?.0;
-        let items = found["items"].as_array().cloned().unwrap_or_default();
-        let is_right = |item: &Value| {
-            let path = item["ref"].as_str().unwrap_or_default().trim_start_matches("m/").split('#').next();
-            answers.contains(
-                &format!("{}#{}", path.unwrap_or_default(), item["title"].as_str().unwrap_or_default())
-                    .as_str(),
-            )
-        };
-        let discounted = |rank: usize| 1.0 / (rank as f64 + 2.0).log2();
-        let gain: f64 = items
-            .iter()
-            .enumerate()
-            .filter(|(_, item)| is_right(item))
-            .map(|(rank, _)| discounted(rank))
-            .sum();
-        gains.push(gain / (0..answers.len()).map(discounted).sum::<f64>());
-    }
-    values[0] = Some(gains.iter().sum::<f64>() / gains.len() as f64);
-    for (place, engine) in [(1, "fts5"), (2, "tantivy"), (3, "bm25s")] {
-        let mut command = peers.command();
-        command.args(["quality", engine]).arg(&pages).arg(root.join(QUESTIONS));
-        let said: Value = serde_json::from_str(&stdout_of(&mut command)?)?;
-        values[place] = said["ndcg"].as_f64();
-    }
-    let label = format!("{} questions about our own pages, nDCG@10", gains.len());
-    Ok(SearchRow { key: "search_ndcg", label, unit: None, values })
-}
-
-fn copy_pages(root: &Path, folder: &Path, to: &Path) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            copy_pages(root, &path, to)?;
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            let to: PathBuf = to.join(path.strip_prefix(root)?);
-            fs::create_dir_all(to.parent().context("no folder")?)?;
-            fs::copy(&path, to)?;
-        }
-    }
-    Ok(())
 }
 
 fn median(values: &[f64]) -> Option<f64> {

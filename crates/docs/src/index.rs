@@ -18,8 +18,9 @@ pub(crate) use self::merge::{Unmerged, merge};
 pub(crate) use self::rank::{Match, Query};
 pub(crate) use self::segment::{Blob, Broken, Doc, FileId, Live, Mark, Segment, compare_paths};
 
-/// The fields of a document: its title, the titles above it, the page's title, the body. Each field is scored
-/// separately and the scores are added: a word in a short title matters more than one in a long body.
+/// The fields of a document: its title, the titles above it, the page's title, the body.
 const FIELDS: usize = 4;
+/// The title of the whole page.
+const PAGE: usize = 2;
 /// The field that contains nearly all words.
 const BODY: usize = 3;

@@ -1,4 +1,7 @@
-//! Ranks the documents that match a query: BM25 for each field, added up.
+//! Ranks the documents that match a query.
+//!
+//! A document's score is BM25 of all its fields as one text, and BM25 of each heading on top. What its title and those above
+//! add is multiplied by the share of the query's words in them: one word of many says little about what a section is about.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -9,28 +12,29 @@ use super::posting::{Documents, Posting, Postings};
 use super::segment::{
     BLOCK_TERMS, Broken, DocId, Live, SHAPE_BYTES, Segment, Term, Totals, compare_paths, letters,
 };
-use super::{BODY, FIELDS};
+use super::{BODY, FIELDS, PAGE};
 
 /// The BM25 parameters: how quickly repeated words stop counting, and how much long texts are penalised.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
-/// The weight of each field: a title describes everything below it.
-const WEIGHTS: [f64; FIELDS] = [2.0, 0.5, 1.0, 1.0];
+/// How much a word in each field counts as a word of the text, in halves.
+const HALVES: [u32; FIELDS] = [2, 1, 1, 2];
+/// What each field adds on its own. The titles of everything above say less than the section's own.
+const EXTRA: [f64; FIELDS] = [1.0, 0.5, 1.0, 0.0];
 
 /// A word in no document is replaced by similarly spelled ones. These are the minimum lengths for one
 /// difference, and for two.
 const ONE_TYPO_CHARS: usize = 4;
 const TWO_TYPOS_CHARS: usize = 8;
-/// The maximum number of such words, and the weight left for each after one difference.
+/// The maximum number of such words.
 const MOST_ALIKE: usize = 3;
-const TYPO_WEIGHT: f64 = 0.7;
 
 /// Documents are scored in windows of this size, so that the scores stay in the processor's cache.
 const WINDOW: DocId = 4096;
 const WINDOW_DOCS: usize = WINDOW as usize;
-/// For texts of up to this many words, the length penalty is computed in advance.
-const COMMON_WORDS: usize = 1024;
+/// For texts of up to this many half words, the length penalty is computed in advance.
+const COMMON_LENGTH: u32 = 2048;
 
 /// Segments, each with its live files.
 pub(crate) type Parts = [(Arc<Segment>, Live)];
@@ -64,7 +68,6 @@ pub(crate) struct Query<'a> {
 #[derive(Debug)]
 struct Sought<'a> {
     term: String,
-    weight: f64,
     /// How many documents contain it.
     documents: Documents,
     /// Its postings in each part.
@@ -72,9 +75,8 @@ struct Sought<'a> {
 }
 
 impl<'a> Sought<'a> {
-    fn new(parts: &'a Parts, term: &str, weight: f64) -> Result<Self, Broken> {
-        let mut sought =
-            Self { term: term.to_owned(), weight, documents: Documents::default(), lists: Vec::new() };
+    fn new(parts: &'a Parts, term: &str) -> Result<Self, Broken> {
+        let mut sought = Self { term: term.to_owned(), documents: Documents::default(), lists: Vec::new() };
         for (segment, live) in parts {
             let list = match segment.term(term)? {
                 Some(Term { postings, mut documents, .. }) => {
@@ -99,7 +101,7 @@ impl<'a> Query<'a> {
     pub(crate) fn new(parts: &'a Parts, terms: &[String]) -> Result<Self, Broken> {
         let mut sought = Vec::with_capacity(terms.len());
         for term in terms {
-            let exact = Sought::new(parts, term, 1.0)?;
+            let exact = Sought::new(parts, term)?;
             sought.push(if exact.documents.all > 0 { vec![exact] } else { alike(parts, term)? });
         }
         Ok(Self { parts, sought })
@@ -141,7 +143,6 @@ impl<'a> Query<'a> {
     }
 
     /// Searches one part. Its documents are numbered in the order of their files.
-    #[expect(clippy::cast_precision_loss, reason = "a score needs no more digits")]
     fn search_part(
         &self,
         part: usize,
@@ -151,18 +152,19 @@ impl<'a> Query<'a> {
         counts: &mut [u64],
     ) -> Vec<(f64, DocId)> {
         let (segment, live) = &self.parts[part];
-        // Sections with more of the words rank higher: a single character pair means little.
-        let asked = self.sought.len().max(1) as f64;
-        let shares: Vec<_> = (0..=self.sought.len()).map(|found| (found as f64 / asked).sqrt()).collect();
         let mut cursors: Vec<Vec<_>> = Vec::new();
         for alternatives in &self.sought {
+            // Words in place of one count as one word: a rare one of them is not what was asked for.
+            let documents =
+                alternatives.iter().fold(Documents::default(), |sum, sought| sum.and(sought.documents));
+            let rarity = bm25.rarities(&documents);
             cursors.push(
-                alternatives.iter().map(|sought| Cursor::new(sought, part, docs.start, bm25)).collect(),
+                alternatives.iter().map(|sought| Cursor::new(sought, part, docs.start, rarity)).collect(),
             );
         }
         let is_whole = live.is_whole();
         let mut top = Top::new(most);
-        let mut window = Window::new();
+        let mut window = Window::new(self.sought.len());
         // Ends when no cursor has postings left.
         while let Some(start) =
             cursors.iter().flatten().filter_map(|cursor| cursor.next.map(|it| it.doc)).min()
@@ -179,7 +181,7 @@ impl<'a> Query<'a> {
                         if !is_whole && !live.has_doc(posting.doc) {
                             continue;
                         }
-                        let score = bm25.score(cursor.rarity, posting, segment) * cursor.weight;
+                        let score = bm25.score(&cursor.rarity, posting, segment);
                         let slot = (posting.doc - start) as usize;
                         if is_one { window.add(slot, score) } else { window.offer(slot, score) }
                     }
@@ -190,7 +192,7 @@ impl<'a> Query<'a> {
             }
             window.drain(|slot, score, found| {
                 counts[found] += 1;
-                top.push(score * shares[found], start + slot);
+                top.push(score, start + slot);
             });
         }
         top.finish()
@@ -201,74 +203,98 @@ impl<'a> Query<'a> {
 struct Cursor<'a> {
     postings: Postings<'a>,
     next: Option<Posting>,
-    weight: f64,
-    /// In each part.
-    rarity: [f64; FIELDS],
+    rarity: Rarity,
 }
 
 impl<'a> Cursor<'a> {
-    fn new(sought: &'a Sought<'_>, part: usize, from: DocId, bm25: &Bm25) -> Self {
+    fn new(sought: &'a Sought<'_>, part: usize, from: DocId, rarity: Rarity) -> Self {
         let mut postings = Postings::of(&sought.lists[part]);
         let next = postings.find(|posting| posting.doc >= from);
-        Self { postings, next, weight: sought.weight, rarity: bm25.rarities(&sought.documents) }
+        Self { postings, next, rarity }
     }
+}
+
+/// How rare a word is: in whole documents, and in each field.
+#[derive(Debug, Clone, Copy)]
+struct Rarity {
+    anywhere: f64,
+    by_field: [f64; FIELDS],
+}
+
+/// A document's score for a word. What headings add is apart: it depends on the other words.
+#[derive(Debug, Clone, Copy, Default)]
+struct Score {
+    text: f64,
+    headings: f64,
 }
 
 /// Scores documents for a word.
 struct Bm25 {
     docs: f64,
+    /// The mean length of a document's text, in half words.
+    length: f64,
+    /// The mean length of each field that is not empty.
     mean: [f64; FIELDS],
-    /// Length penalties by field and length.
-    norms: [Vec<f64>; FIELDS],
+    /// Length penalties of texts by their length.
+    norms: Vec<f64>,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a score needs no more digits")]
 impl Bm25 {
     fn new(totals: &Totals) -> Self {
-        let mean: [f64; FIELDS] =
+        let mean =
             std::array::from_fn(|field| totals.words[field] as f64 / totals.fields[field].max(1) as f64);
-        let norms = mean.map(|mean| (0..COMMON_WORDS).map(|length| norm(length as f64, mean)).collect());
-        Self { docs: totals.docs as f64, mean, norms }
+        let docs = totals.docs as f64;
+        let words = totals.words.iter().zip(HALVES).map(|(words, halves)| words * u64::from(halves));
+        let length = words.sum::<u64>() as f64 / docs.max(1.0);
+        let norms = (0..COMMON_LENGTH).map(|halves| norm(f64::from(halves), length)).collect();
+        Self { docs, length, mean, norms }
     }
 
-    /// What a word is worth in each part: the mean of how rare it is in that part and in whole documents. By the part alone,
-    /// any word in a title outdoes all others; by the document alone, a word that is rare in titles counts as little as elsewhere.
-    fn rarities(&self, documents: &Documents) -> [f64; FIELDS] {
-        let anywhere = self.rarity(documents.all);
-        documents.by_field.map(|documents| f64::midpoint(self.rarity(documents), anywhere))
+    fn rarities(&self, documents: &Documents) -> Rarity {
+        Rarity {
+            anywhere: self.rarity(documents.all),
+            by_field: documents.by_field.map(|documents| self.rarity(documents)),
+        }
     }
 
     fn rarity(&self, documents: u32) -> f64 {
-        let documents = f64::from(documents);
+        let documents = f64::from(documents).min(self.docs);
         ((self.docs - documents + 0.5) / (documents + 0.5)).ln_1p()
     }
 
     #[inline]
-    fn norm(&self, field: usize, length: u32) -> f64 {
-        match self.norms[field].get(length as usize) {
-            Some(norm) => *norm,
-            None => norm(f64::from(length), self.mean[field]),
-        }
-    }
-
-    #[inline]
-    fn score(&self, rarity: [f64; FIELDS], posting: Posting, segment: &Segment) -> f64 {
-        if posting.counts[..BODY] == [0; BODY] {
-            let count = f64::from(posting.counts[BODY]);
-            let norm = self.norm(BODY, segment.body_length(posting.doc));
-            return WEIGHTS[BODY] * rarity[BODY] * count * (K1 + 1.0) / (count + norm);
-        }
+    fn score(&self, rarity: &Rarity, posting: Posting, segment: &Segment) -> Score {
         let lengths = segment.lengths(posting.doc);
-        let mut sum = 0.0;
-        for field in 0..FIELDS {
-            if posting.counts[field] > 0 {
+        let halves = |words: [u32; FIELDS]| -> u32 {
+            words
+                .into_iter()
+                .zip(HALVES)
+                .fold(0, |sum, (words, halves)| sum.saturating_add(words.saturating_mul(halves)))
+        };
+        let length = halves(lengths);
+        let norm_of_text = match self.norms.get(length as usize) {
+            Some(norm) => *norm,
+            None => norm(f64::from(length), self.length),
+        };
+        let count = f64::from(halves(posting.counts.map(u32::from))) / 2.0;
+        let mut text = rarity.anywhere * saturated(count, norm_of_text);
+        let mut headings = 0.0;
+        if posting.counts[..BODY] != [0; BODY] {
+            for field in (0..BODY).filter(|field| posting.counts[*field] > 0) {
+                let norm = norm(f64::from(lengths[field]), self.mean[field]);
                 let count = f64::from(posting.counts[field]);
-                let norm = self.norm(field, lengths[field]);
-                sum += WEIGHTS[field] * rarity[field] * count * (K1 + 1.0) / (count + norm);
+                let extra = EXTRA[field] * rarity.by_field[field] * saturated(count, norm);
+                // All sections of a page have its title, so it says which page, and not which section.
+                if field == PAGE { text += extra } else { headings += extra }
             }
         }
-        sum
+        Score { text, headings }
     }
+}
+
+fn saturated(count: f64, norm: f64) -> f64 {
+    count * (K1 + 1.0) / (count + norm)
 }
 
 fn norm(length: f64, mean: f64) -> f64 {
@@ -277,38 +303,53 @@ fn norm(length: f64, mean: f64) -> f64 {
 
 /// The scores of the documents in the current window.
 struct Window {
-    scores: Vec<f64>,
-    found: Vec<u32>,
+    /// The number of words in the query.
+    asked: f64,
+    sums: Vec<Sum>,
     /// Which of them have a score, one bit each.
     touched: [u64; WINDOW_DOCS / 64],
     /// The best score among the alternatives of the current word, which count as one word.
-    best: Vec<f64>,
+    best: Vec<Score>,
     offered: Vec<usize>,
 }
 
+/// The score so far.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    score: Score,
+    /// How many of the words are in the document, and in its headings.
+    found: u32,
+    titled: u32,
+}
+
 impl Window {
-    fn new() -> Self {
+    #[expect(clippy::cast_precision_loss, reason = "a query has few words")]
+    fn new(asked: usize) -> Self {
         Self {
-            scores: vec![0.0; WINDOW_DOCS],
-            found: vec![0; WINDOW_DOCS],
+            asked: asked.max(1) as f64,
+            sums: vec![Sum::default(); WINDOW_DOCS],
             touched: [0; WINDOW_DOCS / 64],
-            best: vec![0.0; WINDOW_DOCS],
+            best: vec![Score::default(); WINDOW_DOCS],
             offered: Vec::new(),
         }
     }
 
     #[inline]
-    fn add(&mut self, slot: usize, score: f64) {
-        self.scores[slot] += score;
-        self.found[slot] += 1;
+    fn add(&mut self, slot: usize, score: Score) {
+        let sum = &mut self.sums[slot];
+        sum.score.text += score.text;
+        sum.score.headings += score.headings;
+        sum.found += 1;
+        sum.titled += u32::from(score.headings > 0.0);
         self.touched[slot / 64] |= 1 << (slot % 64);
     }
 
-    fn offer(&mut self, slot: usize, score: f64) {
-        if self.best[slot] == 0.0 {
+    fn offer(&mut self, slot: usize, score: Score) {
+        let best = &mut self.best[slot];
+        if best.text == 0.0 {
             self.offered.push(slot);
         }
-        self.best[slot] = self.best[slot].max(score);
+        *best = Score { text: best.text.max(score.text), headings: best.headings.max(score.headings) };
     }
 
     /// Adds the current word's scores to the totals.
@@ -325,11 +366,9 @@ impl Window {
             let mut bits = std::mem::take(&mut self.touched[word]);
             while bits != 0 {
                 let place = first + bits.trailing_zeros();
-                let slot = place as usize;
                 bits &= bits - 1;
-                let (score, found) =
-                    (std::mem::take(&mut self.scores[slot]), std::mem::take(&mut self.found[slot]));
-                each(place, score, found as usize);
+                let Sum { score, found, titled } = std::mem::take(&mut self.sums[place as usize]);
+                each(place, score.text + score.headings * f64::from(titled) / self.asked, found as usize);
             }
         }
     }
@@ -415,8 +454,7 @@ fn alike<'a>(parts: &'a Parts, term: &str) -> Result<Vec<Sought<'a>>, Broken> {
         if alike.first().is_some_and(|(fewest, _)| *fewest < typos) {
             break;
         }
-        let weight = TYPO_WEIGHT.powi(i32::try_from(typos).unwrap_or(i32::MAX));
-        let sought = Sought::new(parts, &other, weight)?;
+        let sought = Sought::new(parts, &other)?;
         if sought.documents.all > 0 {
             alike.push((typos, sought));
         }
@@ -510,6 +548,19 @@ mod tests {
         let filler = [("", "lock"), ("", "lock"), ("", "lock"), ("", "it"), ("", "it")];
         let index = index(&[&filler[..], &[("", "lock lock lock"), ("Lock", "it")]].concat());
         assert_eq!(found(&index, "lock")[0], 6);
+    }
+
+    #[test]
+    fn a_heading_counts_by_the_share_of_the_words_in_it() {
+        let index = index(&[("Lock", "it"), ("", "turn the brass key in it"), ("", "it"), ("", "it")]);
+        assert_eq!(found(&index, "lock")[0], 0);
+        assert_eq!(found(&index, "turn brass key lock"), [1, 0]);
+    }
+
+    #[test]
+    fn words_in_place_of_one_are_as_rare_as_all_of_them() {
+        let index = index(&[("", "lock it"), ("", "lock it"), ("", "loch it"), ("", "it"), ("", "it")]);
+        assert_eq!(found(&index, "locj"), [0, 1, 2]);
     }
 
     #[test]

@@ -371,14 +371,6 @@ impl Segment {
         [short(4), short(6), short(8), u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])]
     }
 
-    #[inline]
-    pub(super) fn body_length(&self, doc: DocId) -> u32 {
-        let at = doc as usize * LENGTHS_BYTES;
-        self.lengths
-            .get(at..at + 4)
-            .map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-    }
-
     pub(crate) fn file(&self, file: FileId) -> FileEntry<'_> {
         let mut bytes = Taker(&self.files[self.places[file as usize].0 as usize..]);
         take_file(&mut bytes).expect("it was read when the segment was opened").0

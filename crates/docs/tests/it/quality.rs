@@ -12,31 +12,29 @@ const QUESTIONS: &str = include_str!("../questions.tsv");
 /// The minimum values. The actual figures are printed.
 const LEAST_MRR: f64 = 0.65;
 
-fn pages() -> Vec<(String, String)> {
-    fn collect(root: &Path, folder: &str, pages: &mut Vec<(String, String)>) {
-        for entry in fs::read_dir(root.join(folder)).unwrap() {
-            let entry = entry.unwrap();
-            let path = Path::new(folder).join(entry.file_name()).to_str().unwrap().to_owned();
-            if entry.file_type().unwrap().is_dir() {
-                collect(root, &path, pages);
-            } else if entry.path().extension().is_some_and(|extension| extension == "md") {
-                pages.push((path, fs::read_to_string(entry.path()).unwrap()));
-            }
+/// The pages that the questions are about; a folder stands for all pages in it.
+const PAGES: &str = include_str!("../pages.txt");
+
+fn collect(root: &Path, path: &str, pages: &mut Vec<(String, String)>) {
+    if !path.ends_with('/') {
+        pages.push((path.to_owned(), fs::read_to_string(root.join(path)).unwrap()));
+        return;
+    }
+    for entry in fs::read_dir(root.join(path)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{path}{}", entry.file_name().to_str().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            collect(root, &format!("{path}/"), pages);
+        } else if path.ends_with(".md") {
+            collect(root, &path, pages);
         }
     }
+}
+
+fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = Vec::new();
-    collect(&root, "docs", &mut pages);
-    for page in [
-        "README.md",
-        "ARCHITECTURE.md",
-        "PROTOCOL.md",
-        "CONTRIBUTING.md",
-        "SECURITY.md",
-        "crates/python/README.md",
-    ] {
-        pages.push((page.to_owned(), fs::read_to_string(root.join(page)).unwrap()));
-    }
+    PAGES.lines().for_each(|path| collect(&root, path, &mut pages));
     pages
 }
 
