@@ -26,6 +26,7 @@ pub mod fuzzing;
 mod answer;
 mod arguments;
 mod attributes;
+mod backlink;
 mod builder;
 mod cache;
 mod carry;
