@@ -315,7 +315,7 @@ impl Vault {
                 outcome => return outcome,
             }
         }
-        Err(Refusal::conflict(format!("`{path}` comes and goes while it is to be appended to; try again")))
+        Err(Refusal::conflict(format!("`{path}` is created and removed while it is appended to; try again")))
     }
 
     /// Appends to a locked file.
