@@ -270,12 +270,12 @@ pub(crate) struct Moved {
     /// Where it is now, relative to the vault.
     pub(crate) written_path: String,
     #[serde(flatten)]
-    pub(crate) links: Links,
+    pub(crate) links: LinkCounts,
 }
 
 /// What was done to links when a note was moved.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Links {
+pub(crate) struct LinkCounts {
     /// How many links were changed, in other notes and in the note itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) links_changed: Option<usize>,
@@ -305,12 +305,13 @@ pub(crate) enum Undoing {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "the names are those of the answer")]
 pub(crate) struct Undone {
     /// The file as it was before, relative to the vault.
     pub(crate) written_path: String,
     pub(crate) undone: Undoing,
     #[serde(flatten)]
-    pub(crate) links: Links,
+    pub(crate) links: LinkCounts,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

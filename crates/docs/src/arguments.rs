@@ -244,7 +244,7 @@ objects! {
         manual_id: Option<String>,
         /// At most; default 10.
         limit: Option<Count>,
-        /// With scores and long snippets.
+        /// Scores and long snippets.
         full: Option<bool>,
     }
 
@@ -254,7 +254,7 @@ objects! {
         reference: Ref,
         /// How much of it.
         scope: Option<Scope>,
-        /// At most max_chars (8000), max_sections; allow_file: a whole `.md`.
+        /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }
 
@@ -275,7 +275,7 @@ objects! {
         path: String,
         /// Lines from 1, both ends included.
         range: Option<LineRange>,
-        /// As much as the server allows.
+        /// All the server allows.
         full: Option<bool>,
         /// Its headings instead: `#L98 2 Title`.
         outline: Option<bool>,
@@ -342,7 +342,7 @@ objects! {
         under: Option<String>,
         /// Also: `links` that lead where they led, `pictures`, a line of `origin`.
         with: Option<Vec<Along>>,
-        /// At most max_chars (8000), max_sections; allow_file: a whole `.md`.
+        /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }
 
@@ -358,7 +358,7 @@ objects! {
         // Accepted as for a section, but not in the schema.
         #[schemars(skip)]
         with: Option<Vec<Along>>,
-        /// At most max_chars (8000), max_sections; allow_file: a whole `.md`.
+        /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }
 }

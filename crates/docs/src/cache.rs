@@ -94,7 +94,7 @@ impl Cache {
         let segment = Segment::open(Blob::File(file), &self.key);
         segment
             .inspect_err(|_| {
-                tracing::info!(name = self.name, "the stored index is not valid; it is built again")
+                tracing::info!(name = self.name, "the stored index is not valid; it is built again");
             })
             .ok()
     }

@@ -388,7 +388,7 @@ fn bytes_moved(children: &[Handle]) -> u64 {
             };
         }
     }
-    joined * (text + (size_of::<Handle>() * children.len()) as u64)
+    joined * (text + size_of_val(children) as u64)
 }
 
 /// The value of an attribute; empty if there is none.

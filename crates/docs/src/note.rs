@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use crate::answer::{
-    Deleted, Found, Hit, HitRef, Links, Moved, NoteHit, NoteOutline, NoteView, NotesFound, Undoing, Undone,
+    Deleted, Found, Hit, HitRef, LinkCounts, Moved, NoteHit, NoteOutline, NoteView, NotesFound, Undoing,
+    Undone,
 };
 use crate::arguments::{ManualFind, Spot, VaultFind, VaultMove, VaultPath, VaultRead};
 use crate::backlink::Relinked;
@@ -225,7 +226,7 @@ fn some(count: usize) -> Option<usize> {
     (count > 0).then_some(count)
 }
 
-impl From<Relinked> for Links {
+impl From<Relinked> for LinkCounts {
     fn from(Relinked { changed, left, linked_from }: Relinked) -> Self {
         Self { links_changed: some(changed), links_left: some(left), linked_from: some(linked_from) }
     }
@@ -433,7 +434,7 @@ mod tests {
             let before = notes(dir.path());
             let request = VaultMove { from: "sub/a.md".into(), to: "new/b.md".into() };
             let moved = fault::with(step, Errno::NOSPC, || vault.move_note(&request)).unwrap();
-            let Links { links_changed, links_left, linked_from } = moved.links;
+            let LinkCounts { links_changed, links_left, linked_from } = moved.links;
             assert_eq!((links_changed, links_left, linked_from), (None, Some(2), Some(2)), "{step:?}");
             let stays = [None, before[0].clone(), before[2].clone(), before[3].clone()];
             assert_eq!(notes(dir.path()), stays, "{step:?}");

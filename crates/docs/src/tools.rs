@@ -258,7 +258,9 @@ fn short(mut schema: Value, nullable: Option<&str>, says_null: bool) -> Value {
             }
         }
         Value::Array(items) => {
-            items.iter_mut().for_each(|item| *item = short(item.take(), nullable, says_null));
+            for item in items {
+                *item = short(item.take(), nullable, says_null);
+            }
         }
         _ => {}
     }
