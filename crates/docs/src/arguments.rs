@@ -216,36 +216,35 @@ objects! {
     struct ManualLs {
         /// Only this manual.
         manual_id: Option<String>,
-        /// At most so many; 200 if left out.
+        /// At most; default 200.
         limit: Option<Count>,
-        /// `next` of the answer before.
+        /// `next` of the last answer.
         after: Option<String>,
     }
 
     struct ManualToc {
         /// The manual.
         manual_id: String,
-        /// Only this file or folder of it.
+        /// Only this file or folder.
         path: Option<String>,
         /// Only headings down to this level.
         max_level: Option<Count>,
-        /// At most so many; 200 if left out.
+        /// At most; default 200.
         limit: Option<Count>,
-        /// `next` of the answer before.
+        /// `next` of the last answer.
         after: Option<String>,
         /// An object for each heading.
         full: Option<bool>,
     }
 
     struct ManualFind {
-        /// Words to look for.
-        #[schemars(length(max = 1000))]
+        /// Words, at most 1000 characters.
         query: String,
         /// Only in this manual.
         manual_id: Option<String>,
-        /// At most so many; 10 if left out.
+        /// At most; default 10.
         limit: Option<Count>,
-        /// With scores and long snippets.
+        /// Scores and long snippets.
         full: Option<bool>,
     }
 
@@ -255,12 +254,12 @@ objects! {
         reference: Ref,
         /// How much of it.
         scope: Option<Scope>,
-        /// At most `max_chars` (8000), `max_sections`; `allow_file`: a whole `.md`.
+        /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }
 
     struct VaultLs {
-        /// The folder; the vault itself if left out.
+        /// The folder; default: the vault.
         relative_dir: Option<String>,
     }
 
@@ -272,11 +271,11 @@ objects! {
     }
 
     struct VaultRead {
-        /// The file in the vault.
+        /// File in the vault.
         path: String,
-        /// Which lines, from 1, both ends included.
+        /// Lines from 1, both ends included.
         range: Option<LineRange>,
-        /// As much as the server allows.
+        /// All the server allows.
         full: Option<bool>,
         /// Its headings instead: `#L98 2 Title`.
         outline: Option<bool>,
@@ -286,42 +285,41 @@ objects! {
     }
 
     struct VaultCreate {
-        /// The new file in the vault.
+        /// New file in the vault.
         path: String,
         /// Its text.
         content: String,
     }
 
     struct VaultWrite {
-        /// The file in the vault.
+        /// File in the vault.
         path: String,
         /// The text.
         content: String,
-        /// Replace, or add on a new line.
+        /// Replace, or add at the end.
         mode: Mode,
     }
 
     struct VaultReplace {
-        /// The file in the vault.
+        /// File in the vault.
         path: String,
-        /// The text to be replaced.
+        /// Text to be replaced.
         find: String,
-        /// What to put in its place.
+        /// The new text.
         replace: String,
-        /// At most so many; 1 if left out.
+        /// At most; default 1.
         max_replacements: Option<Count>,
     }
 
     struct VaultFind {
-        /// Words to look for.
-        #[schemars(length(max = 1000))]
+        /// Words to find.
         query: String,
-        /// At most so many; 10 if left out.
+        /// At most; default 10.
         limit: Option<Count>,
     }
 
     struct VaultMove {
-        /// The file in the vault.
+        /// File in the vault.
         from: String,
         /// Where it goes; must be free.
         to: String,
@@ -329,38 +327,38 @@ objects! {
 
     /// One file of the vault.
     struct VaultPath {
-        /// The file in the vault.
+        /// File in the vault.
         path: String,
     }
 
     struct CopySection {
-        /// A `ref` as it was given, or `next`; or a list.
+        /// A `ref` as given, or `next`; or a list.
         from_ref: Refs,
-        /// The file in the vault.
+        /// File in the vault.
         to_path: String,
-        /// Replace, or add on a new line.
+        /// Replace, or add at the end.
         mode: Mode,
         /// With `append`: at the end of this section.
         under: Option<String>,
-        /// More than the bytes: `links` that lead where they led, `pictures` too, a line of `origin`.
+        /// Also: `links` that lead where they led, `pictures`, a line of `origin`.
         with: Option<Vec<Along>>,
-        /// At most `max_chars` (8000), `max_sections`; `allow_file`: a whole `.md`.
+        /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }
 
     struct CopyFile {
-        /// The file, relative to the manual, or `next`.
+        /// File in the manual, or `next`.
         from_path: String,
         /// The manual.
         manual_id: String,
-        /// The file in the vault.
+        /// File in the vault.
         to_path: String,
-        /// Replace, or add on a new line.
+        /// Replace, or add at the end.
         mode: Mode,
         // Accepted as for a section, but not in the schema.
         #[schemars(skip)]
         with: Option<Vec<Along>>,
-        /// At most `max_chars` (8000), `max_sections`; `allow_file`: a whole `.md`.
+        /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }
 }

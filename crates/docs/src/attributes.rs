@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_kept_opens_the_file_to_nobody() {
+    fn attributes_that_cannot_be_kept_give_no_user_more_access() {
         const SAME: bool = true;
         const LOST: bool = false;
         for (mode, user, group, acl, want) in [

@@ -180,7 +180,7 @@ impl DocumentsBuilder {
     fn route(&self) -> Option<String> {
         #[expect(
             clippy::disallowed_methods,
-            reason = "the roots are named by whoever starts the server; nothing is opened by these paths"
+            reason = "the roots are set when the server starts; nothing is opened by these paths"
         )]
         let real = |path: &Path| path.canonicalize().ok();
         let workspace = real(self.workspace.as_deref().unwrap_or(Path::new(".")))?;
@@ -202,7 +202,7 @@ impl DocumentsBuilder {
         for path in [&manuals, &vault] {
             #[expect(
                 clippy::disallowed_methods,
-                reason = "the roots are named by whoever starts the server; no call has a say in them"
+                reason = "the roots are set when the server starts; calls cannot change them"
             )]
             std::fs::create_dir_all(path).map_err(|source| DocsError::Init { path: path.clone(), source })?;
         }
@@ -289,7 +289,7 @@ impl DocumentsBuilder {
         }
         #[expect(
             clippy::disallowed_methods,
-            reason = "only to tell the indexes of several roots apart, by what whoever starts the server has named"
+            reason = "only to distinguish the indexes of several roots, which are set when the server starts"
         )]
         let manuals = std::fs::canonicalize(manuals).ok();
         Ok(manuals.map(|manuals| Cache::new(folder, &manuals, is_named)))

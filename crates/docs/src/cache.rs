@@ -87,12 +87,16 @@ impl Cache {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                tracing::info!(folder = %self.folder.display(), %error, "the kept index is not used");
+                tracing::info!(folder = %self.folder.display(), %error, "the stored index is not used");
                 return None;
             }
         };
         let segment = Segment::open(Blob::File(file), &self.key);
-        segment.inspect_err(|_| tracing::info!(name = self.name, "the kept index is made anew")).ok()
+        segment
+            .inspect_err(|_| {
+                tracing::info!(name = self.name, "the stored index is not valid; it is built again");
+            })
+            .ok()
     }
 
     /// Writes an index and opens it.
@@ -166,7 +170,7 @@ fn check_ours(stat: &Stat, kind: FileType) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        "it belongs to somebody else, or others may write to it",
+        "it belongs to another user, or other users may write to it",
     ))
 }
 

@@ -20,7 +20,7 @@ use crate::refusal::{Code, Refusal};
 use crate::snippet;
 use crate::term::query_terms;
 
-/// Every word of a query costs time. The schema states this limit too.
+/// Every word of a query costs time. The description of `query` states this limit too.
 const MAX_QUERY_CHARS: usize = 1000;
 
 /// The average size of a hit in an answer, in bytes: a model pays for each.
@@ -33,6 +33,11 @@ const LEAST_SNIPPET_CHARS: usize = 16;
 /// The maximum length of the titles shown above a section.
 const WITHIN_CHARS: usize = 30;
 
+/// Titles of about this many sections are compared with a query that matches nothing.
+const SUGGESTION_SECTIONS: u64 = 50_000;
+/// Of more sections, those of so many neighbouring files are compared, and then those of as many are skipped once or
+/// more often: neighbours are read together.
+const SUGGESTION_FILES: u32 = 512;
 /// How many titles are suggested, and how many character pairs they must share with the query.
 const SUGGESTIONS: usize = 5;
 const SUGGESTION_ALIKE: f64 = 0.3;
@@ -127,12 +132,11 @@ impl Search {
         // The space left after each hit's location; the best hits use it first.
         let mut room = HIT_BYTES * found.len();
         let mut items = Vec::with_capacity(found.len());
-        let told = |place: Place| (place.hit(manuals, full), place);
-        let told: Vec<_> = found.into_iter().map(told).collect();
-        for (hit, _) in &told {
+        let hits: Vec<_> = found.into_iter().map(|place| (place.hit(manuals, full), place)).collect();
+        for (hit, _) in &hits {
             room = room.saturating_sub(hit.size());
         }
-        for (mut hit, place) in told {
+        for (mut hit, place) in hits {
             let most = if full {
                 snippet::MAX_CHARS
             } else {
@@ -191,8 +195,14 @@ fn suggestions(parts: &Parts, query: &str, manual: Option<&str>) -> Vec<String> 
     let query = fold(query);
     let pairs = Pairs::of(&query);
     let mut titles = HashMap::new();
+    let sections: u64 =
+        parts.iter().map(|(segment, _)| segment.sections_in(segment.files_below(manual))).sum();
+    let every = u32::try_from(sections.div_ceil(SUGGESTION_SECTIONS)).unwrap_or(u32::MAX).max(1);
     for (segment, live) in parts {
-        let files = segment.files_below(manual).filter(|file| live.has_file(*file));
+        let files = segment.files_below(manual);
+        let is_compared =
+            |file: &u32| (file / SUGGESTION_FILES).is_multiple_of(every) && live.has_file(*file);
+        let files = files.filter(is_compared);
         let noted = segment.for_each_title(files, |title| {
             if pairs.may_be_in(title) && !titles.contains_key(title) {
                 titles.insert(title.to_owned(), strsim::sorensen_dice(&query, &fold(title)));
@@ -376,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_nobody_waits_for_ends_between_two_files_and_loses_nothing() {
+    fn a_cancelled_search_ends_between_two_files_and_loses_nothing() {
         let shelf = Shelf::with(b"# key\n");
         for name in ["b", "c", "d"] {
             fs::write(shelf.dir.path().join(format!("m/{name}.md")), "# key\n").unwrap();
@@ -423,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outdated_does_not_pile_up() {
+    fn outdated_sections_do_not_accumulate() {
         let shelf = Shelf::with(b"");
         let mut most = 0;
         for round in 0..1500 {
@@ -436,7 +446,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_title_that_is_alike_is_passed_over(query in "[a-cＡé ]{1,8}", title in "[a-cA-CａÉ ]{1,8}") {
+        fn every_similar_title_is_compared(query in "[a-cＡé ]{1,8}", title in "[a-cA-CａÉ ]{1,8}") {
             let alike = strsim::sorensen_dice(&fold(&query), &fold(&title)) >= SUGGESTION_ALIKE;
             proptest::prop_assert!(!alike || Pairs::of(&fold(&query)).may_be_in(&title));
         }

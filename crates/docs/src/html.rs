@@ -20,6 +20,13 @@ const MAX_DEPTH: usize = 256;
 /// Elements and attributes. A few hundred bytes of memory each.
 const MAX_NODES: usize = 1_000_000;
 
+/// The parser compares each attribute of a tag with all before it: so many comparisons take about a second.
+const MAX_COMPARISONS: u64 = 400_000_000;
+
+/// The converter moves all that follows when it joins two elements such as `<i>a</i><i>b</i>`: so many bytes take about
+/// a second.
+const MAX_MOVED_BYTES: u64 = 1 << 35;
+
 /// How much is parsed before the limits are checked again.
 const CHUNK: usize = 1024;
 
@@ -30,12 +37,17 @@ pub(crate) enum TooMuch {
     Depth,
     #[error("it has more than {MAX_NODES} elements and attributes")]
     Nodes,
+    #[error("it has tags with too many attributes")]
+    Attributes,
+    #[error("it has too many equal elements beside each other")]
+    Siblings,
     #[error("as Markdown it would have more than {MAX_SOURCE_BYTES} bytes")]
     Text,
 }
 
 /// A page as Markdown: its title as front matter, then its text without navigation and scripts.
 pub(crate) fn markdown(content: &str) -> Result<String, TooMuch> {
+    check_attributes(content)?;
     let document = parse(content)?;
     let (title, mains) = clean(&document)?;
     // Around the main part are menus and help texts of the generator.
@@ -227,7 +239,7 @@ fn clean(document: &Handle) -> Result<(Option<String>, Vec<Handle>), TooMuch> {
     let mut title = None;
     let mut mains = Vec::new();
     let mut open = vec![(Rc::clone(document), 0, 0)];
-    let mut indentation = 0;
+    let (mut indentation, mut moved) = (0, 0_u64);
     while let Some((node, depth, mut indent)) = open.pop() {
         if depth > MAX_DEPTH {
             return Err(TooMuch::Depth);
@@ -263,11 +275,120 @@ fn clean(document: &Handle) -> Result<(Option<String>, Vec<Handle>), TooMuch> {
                 }
                 indent += if matches!(name, Some("blockquote" | "li")) { 4 } else { 0 };
                 let children = node.children.borrow();
+                moved = moved.saturating_add(bytes_moved(&children));
+                if moved > MAX_MOVED_BYTES {
+                    return Err(TooMuch::Siblings);
+                }
                 open.extend(children.iter().map(|child| (Rc::clone(child), depth + 1, indent)));
             }
         }
     }
     Ok((title, mains))
+}
+
+/// Refuses a page whose tags have so many attributes that parsing it would take too long.
+fn check_attributes(content: &str) -> Result<(), TooMuch> {
+    let mut rest = content;
+    let mut comparisons = 0;
+    while let Some(at) = rest.find('<') {
+        rest = &rest[at + 1..];
+        if let Some(comment) = rest.strip_prefix("!--") {
+            rest = comment.split_once("-->").map_or("", |(_, after)| after);
+            continue;
+        }
+        let tag = rest.strip_prefix('/').unwrap_or(rest);
+        if !tag.starts_with(|char: char| char.is_ascii_alphabetic()) {
+            continue;
+        }
+        let (count, length) = attributes_of(tag);
+        comparisons += count * count;
+        if comparisons > MAX_COMPARISONS {
+            return Err(TooMuch::Attributes);
+        }
+        // What is in these is no tag.
+        let raw = ["script", "style"].into_iter().find(|name| {
+            tag.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
+                && tag.len() == rest.len()
+        });
+        rest = &tag[length..];
+        if let Some(name) = raw {
+            let end = rest.match_indices("</").find(|(at, _)| {
+                rest.get(at + 2..at + 2 + name.len()).is_some_and(|end| end.eq_ignore_ascii_case(name))
+            });
+            rest = end.map_or("", |(at, _)| &rest[at..]);
+        }
+    }
+    Ok(())
+}
+
+/// About how many attributes a tag has, and where it ends.
+fn attributes_of(tag: &str) -> (u64, usize) {
+    let (mut count, mut is_apart, mut is_value, mut quote) = (0, false, false, None);
+    for (at, byte) in tag.bytes().enumerate() {
+        match byte {
+            _ if quote.is_some() => {
+                if quote == Some(byte) {
+                    (quote, is_apart) = (None, true);
+                }
+            }
+            b'>' => return (count, at),
+            b'"' | b'\'' if is_value => quote = Some(byte),
+            byte if byte.is_ascii_whitespace() => is_apart = true,
+            b'/' => (is_apart, is_value) = (true, false),
+            b'=' => is_value = true,
+            _ => {
+                count += u64::from(is_apart && !is_value);
+                (is_apart, is_value) = (false, false);
+            }
+        }
+        if quote.is_some() {
+            is_value = false;
+        }
+    }
+    (count, tag.len())
+}
+
+/// How many bytes the converter moves to join equal neighbours; it does so for elements in a line of text.
+fn bytes_moved(children: &[Handle]) -> u64 {
+    const APART: [&str; 19] = [
+        "a",
+        "p",
+        "div",
+        "li",
+        "tr",
+        "td",
+        "th",
+        "dt",
+        "dd",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "section",
+        "article",
+        "blockquote",
+        "pre",
+    ];
+    let kind = |node| match name(node).map(|name| &**name) {
+        Some("em") => Some("i"),
+        Some("strong") => Some("b"),
+        name => name.filter(|name| !APART.contains(name)),
+    };
+    let (mut joined, mut text) = (0, 0);
+    for pair in children.windows(2) {
+        if kind(&pair[0]).is_some_and(|one| kind(&pair[1]) == Some(one)) {
+            joined += 1;
+            let inner = pair[1].children.borrow();
+            text += match inner.first().map(|child| &child.data) {
+                Some(NodeData::Text { contents }) if inner.len() == 1 => contents.borrow().len() as u64,
+                _ if name_is(&pair[1], "code") => size_of_text(&pair[1]),
+                _ => 0,
+            };
+        }
+    }
+    joined * (text + size_of_val(children) as u64)
 }
 
 /// The value of an attribute; empty if there is none.
@@ -459,6 +580,42 @@ mod tests {
         for open in [tags, format!("<b{attributes}>")] {
             let page = format!("<p>{open}</p>{}", "<p>x</p>".repeat(100_000));
             assert_eq!(markdown(&page).map(|text| text.len()), Err(TooMuch::Nodes));
+        }
+    }
+
+    #[test]
+    fn a_page_that_would_take_too_long_is_refused() {
+        let attributes: String = (0..30_000).map(|number| format!(" a{number}='>'")).collect();
+        for page in [
+            format!("<p{attributes}>x"),
+            format!("<p>x</p{attributes}>"),
+            format!("<p{}", "/a".repeat(30_000)),
+        ] {
+            assert_eq!(markdown(&page).map(|text| text.len()), Err(TooMuch::Attributes));
+        }
+        for tag in ["i", "code", "nobr", "x-y"] {
+            let page = format!("<{tag}>x</{tag}>").repeat(100_000);
+            assert_eq!(markdown(&page).map(|text| text.len()), Err(TooMuch::Siblings), "{tag}");
+        }
+        assert_eq!(
+            markdown(&"<em>x</em><i>y</i>".repeat(50_000)).map(|text| text.len()),
+            Err(TooMuch::Siblings)
+        );
+    }
+
+    /// What looks like a tag with many attributes, and what only has many.
+    #[test]
+    fn a_long_page_without_such_tags_is_converted() {
+        let words = "a ".repeat(30_000);
+        for (page, want) in [
+            (format!("<script>if (a <b) {{ {words} }}</script>x"), "x\n".to_owned()),
+            (format!("<!-- <b {words} -->x"), "x\n".to_owned()),
+            (format!("<i title='{words}'>x</i>"), "*x*\n".to_owned()),
+            (format!("1 < 2 {words}x"), format!("1 < 2 {words}x\n")),
+            ("<p>x</p>".repeat(50_000), "x\n\n".repeat(50_000).trim_end().to_owned() + "\n"),
+            ("<b a b='c' d=\"e\">x</b> ".repeat(5_000), "**x** ".repeat(5_000).trim_end().to_owned() + "\n"),
+        ] {
+            assert_eq!(markdown(&page), Ok(want), "{}", &page[..20]);
         }
     }
 

@@ -18,7 +18,7 @@
 //! `watch.rs`, `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`,
 //! `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs`, `range.rs`, `note.rs` and
 //! `trash.rs` (the vault), `copy.rs`, `link.rs` and `carry.rs` (copying), `tools.rs` (the tool descriptions).
-#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would"))]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read the disk as other programs do"))]
 
 #[doc(hidden)]
 pub mod fuzzing;
@@ -26,6 +26,7 @@ pub mod fuzzing;
 mod answer;
 mod arguments;
 mod attributes;
+mod backlink;
 mod builder;
 mod cache;
 mod carry;

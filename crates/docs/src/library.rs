@@ -73,7 +73,7 @@ impl Library {
 
     /// Drops the index in memory and on disk because it cannot be read.
     pub(crate) fn discard(&mut self) {
-        tracing::warn!("the index cannot be read any more; it is made anew");
+        tracing::warn!("the index can no longer be read; it is built again");
         self.parts = Arc::default();
         (self.is_loaded, self.is_kept) = (true, false);
         self.changes.everything = true;

@@ -228,7 +228,7 @@ impl Manuals {
             (FileType::Json, Some(Scope::Section | Scope::Sections)) => {
                 return Err(Refusal::new(
                     Code::InvalidScope,
-                    "a `.json` file has no sections; leave `scope` out, or say `file`",
+                    "a `.json` file has no sections; leave `scope` out, or set it to `file`",
                 ));
             }
             (FileType::Md, None | Some(Scope::Snippet)) => (Scope::Snippet, Take::Own),
@@ -257,7 +257,7 @@ impl Manuals {
         }
         let missing = match (self.allow_file_scope, asked) {
             (false, _) => "the server does not allow it (`ALLOW_FILE_SCOPE=true` would)",
-            (true, _) => "the call must say `\"limits\":{\"allow_file\":true}`",
+            (true, _) => "the call must have `\"limits\":{\"allow_file\":true}`",
         };
         Err(Refusal::forbidden(format!(
             "a whole `.md` file is not read or copied: {missing}; take a section instead"
@@ -624,7 +624,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_changes_while_it_is_read_is_read_again_and_never_taken_by_halves() {
+    fn a_file_that_changes_while_it_is_read_is_read_again_as_a_whole() {
         let rewrite = |path: &std::path::Path| fs::write(path, "# new\n").unwrap();
         let replace = |path: &std::path::Path| {
             fs::write(path.with_extension("tmp"), "# new\n").unwrap();
@@ -640,7 +640,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_never_rests_is_refused() {
+    fn a_file_that_always_changes_is_refused() {
         let grow = |path: &std::path::Path| {
             let text = fs::read_to_string(path).unwrap();
             fs::write(path, text + "more\n").unwrap();

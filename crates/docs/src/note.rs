@@ -7,26 +7,24 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use crate::answer::{
-    Deleted, Found, Hit, HitRef, Moved, NoteHit, NoteOutline, NoteView, NotesFound, Undoing, Undone,
+    Deleted, Found, Hit, HitRef, LinkCounts, Moved, NoteHit, NoteOutline, NoteView, NotesFound, Undoing,
+    Undone,
 };
-use crate::arguments::{ManualFind, Mode, Spot, VaultFind, VaultMove, VaultPath, VaultRead};
+use crate::arguments::{ManualFind, Spot, VaultFind, VaultMove, VaultPath, VaultRead};
+use crate::backlink::Relinked;
 use crate::excerpt::shown_title;
 use crate::find::Search;
 use crate::format::Format;
 use crate::limit::MAX_PAGE;
-use crate::link::{Fate, Place, encode_path, relink, resolve};
 use crate::lock::Locked;
 use crate::manual::Manuals;
 use crate::path::RelPath;
-use crate::refusal::Refusal;
+use crate::refusal::{Code, Refusal};
 use crate::root::Stamp;
 use crate::snapshot;
 use crate::trash::{self, MOST_BYTES, What};
-use crate::vault::{Use, Vault, admit, is_visible};
+use crate::vault::{CHANGE, Use, Vault, admit};
 use crate::write::{is_taken, relocate};
-
-/// Allowed for all notes except daily ones.
-const CHANGE: Use = Use::Write(Mode::Overwrite);
 
 impl Vault {
     /// The text of a note, or its headings.
@@ -54,15 +52,19 @@ impl Vault {
 
     pub(crate) fn move_note(&self, request: &VaultMove) -> Result<Moved, Refusal> {
         let (from, to) = (admit(&request.from, CHANGE)?, admit(&request.to, Use::Create)?);
-        self.turns.take_both(&from, &to, || {
+        let (links, changes, mut relinked) = self.turns.take_both(&from, &to, || {
             self.move_now(&from, &to)?;
-            if let Err(error) = self.trash.note_move(&self.root, &from, &to) {
+            let links = self.backlinks(&from, Some(&to));
+            let (changes, mut relinked) = self.find_links(&links);
+            if let Err(error) = self.trash.note_move(&self.root, &from, &to, &changes) {
                 tracing::warn!(path = to.as_str(), %error, "the move cannot be undone by `vault_undo`");
                 self.trash.forget(&self.root, &to);
             }
-            Ok(())
+            self.relink_own(&links, &changes, false, &mut relinked);
+            Ok((links, changes, relinked))
         })?;
-        Ok(Moved { linked_from: self.linked_from(&from), written_path: to.into() })
+        self.relink_others(&links, &changes, false, &mut relinked);
+        Ok(Moved { written_path: to.as_str().to_owned(), links: relinked.into() })
     }
 
     fn move_now(&self, from: &RelPath, to: &RelPath) -> Result<(), Refusal> {
@@ -107,70 +109,59 @@ impl Vault {
             taken.map_err(|error| not_moved(&path, &error))?;
             Ok(())
         })?;
-        Ok(Deleted { linked_from: self.linked_from(&path), deleted_path: path.into() })
-    }
-
-    /// How many notes link to a file; `None` if none do. Notes that cannot be read are skipped.
-    fn linked_from(&self, path: &RelPath) -> Option<usize> {
-        let names: Vec<_> = path.names().map(str::to_owned).collect();
-        let encoded = encode_path(&[path.name().to_owned()]);
-        let stem = path.name().rsplit_once('.').map_or(path.name(), |(stem, _)| stem);
-        let wiki = ["]]", "|", "#"].map(|end| format!("[[{stem}{end}"));
-        let has_link = |note: &RelPath| {
-            let Ok(text) = snapshot::read(note.as_str(), || self.root.read(note)) else { return false };
-            if wiki.iter().any(|link| text.contains(link)) {
-                return true;
-            }
-            // Most notes can be skipped without parsing.
-            if !text.contains(path.name()) && !text.contains(&encoded) {
-                return false;
-            }
-            let folder = note.split().0;
-            let folder: Vec<_> = folder.iter().flat_map(RelPath::names).collect();
-            let leads_there = |dest: &str| match Place::of(dest) {
-                Place::File(path, _) => resolve(&folder, path).is_some_and(|found| found == names),
-                _ => false,
-            };
-            let lost = |dest: &str| if leads_there(dest) { Fate::Lose } else { Fate::Stay };
-            relink(&text, None, false, 0, |_, dest| lost(dest)).left > 0
-        };
-        let notes = self.root.walk(None).ok()?;
-        let notes = notes.iter().map(|entry| &entry.path).filter(|note| is_visible(note) && *note != path);
-        let count =
-            notes.filter(|note| Format::of(note).is_some_and(Format::is_markdown) && has_link(note)).count();
-        (count > 0).then_some(count)
+        let linked_from = self.find_links(&self.backlinks(&path, None)).1.linked_from;
+        Ok(Deleted { deleted_path: path.into(), linked_from: some(linked_from) })
     }
 
     /// Restores the text before the last overwrite or delete, or moves a note back.
     pub(crate) fn undo(&self, request: &VaultPath) -> Result<Undone, Refusal> {
         let path = admit(&request.path, CHANGE)?;
         // The origin must be known to take both turns; it is checked again under the locks.
-        let other = match self.last_change(&path)? {
+        let moved = match self.last_change(&path)? {
             (folder, entry) if entry.what == What::Move => {
-                let origin = trash::content(folder.as_fd(), &entry);
-                let origin = origin.map_err(|error| Refusal::system(path.as_str(), &error))?;
-                Some(admit(&String::from_utf8_lossy(&origin), Use::Create)?)
+                let (origin, changes) = trash::moved(folder.as_fd(), &entry)
+                    .map_err(|error| Refusal::system(path.as_str(), &error))?;
+                Some((admit(&origin, Use::Create)?, changes))
             }
             _ => None,
         };
-        self.turns.take_both(&path, other.as_ref().unwrap_or(&path), || {
+        let (origin, changes) =
+            moved.as_ref().map_or((&path, &[][..]), |(origin, changes)| (origin, changes));
+        let links = (!changes.is_empty()).then(|| self.backlinks(&path, Some(origin)));
+        let mut relinked = Relinked::default();
+        let (trash, entry, undone) = self.turns.take_both(&path, origin, || {
             let (trash, entry) = self.last_change(&path)?;
-            let (written, undone) = match (&other, entry.what) {
-                (Some(origin), What::Move) => {
-                    self.move_now(&path, origin)?;
-                    (origin, Undoing::Move)
+            let undone = match (&moved, entry.what) {
+                (Some(_), What::Move) => {
+                    self.move_back(&path, origin)?;
+                    if let Some(links) = &links {
+                        self.relink_own(links, changes, true, &mut relinked);
+                    }
+                    Undoing::Move
                 }
-                (None, What::Text) => (&path, self.bring_back(&path, trash.as_fd(), &entry)?),
+                (None, What::Text) => self.bring_back(&path, trash.as_fd(), &entry)?,
                 _ => {
                     return Err(Refusal::conflict(format!(
                         "`{path}` was changed meanwhile; look, and try again"
                     )));
                 }
             };
-            // Restoring by rename has already removed the entry; otherwise remove it here.
-            trash::remove(trash.as_fd(), &entry);
-            Ok(Undone { written_path: written.as_str().to_owned(), undone })
-        })
+            Ok((trash, entry, undone))
+        })?;
+        if let Some(links) = &links {
+            self.relink_others(links, changes, true, &mut relinked);
+        }
+        // Last, so that an undo that was interrupted can be repeated. Restoring by rename has already removed it.
+        trash::remove(trash.as_fd(), &entry);
+        Ok(Undone { written_path: origin.as_str().to_owned(), undone, links: relinked.into() })
+    }
+
+    /// Moves a note back, unless an undo that was interrupted has done so.
+    fn move_back(&self, path: &RelPath, origin: &RelPath) -> Result<(), Refusal> {
+        match self.move_now(path, origin) {
+            Err(refusal) if refusal.code == Code::NotFound && self.root.read(origin).is_ok() => Ok(()),
+            outcome => outcome,
+        }
     }
 
     fn last_change(&self, path: &RelPath) -> Result<(std::os::fd::OwnedFd, trash::Entry), Refusal> {
@@ -230,6 +221,17 @@ pub(crate) fn find(
     Ok(NotesFound { items: items.into_iter().map(hit).collect(), total, suggestions })
 }
 
+/// Zero is left out of answers.
+fn some(count: usize) -> Option<usize> {
+    (count > 0).then_some(count)
+}
+
+impl From<Relinked> for LinkCounts {
+    fn from(Relinked { changed, left, linked_from }: Relinked) -> Self {
+        Self { links_changed: some(changed), links_left: some(left), linked_from: some(linked_from) }
+    }
+}
+
 fn missing(path: &RelPath) -> Refusal {
     Refusal::not_found(format!("there is no `{path}`"))
 }
@@ -250,10 +252,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::arguments::VaultWrite;
+    use crate::arguments::{Mode, VaultWrite};
     use crate::disk::{Step, fault};
     use crate::limit::HardLimits;
-    use crate::refusal::Code;
     use crate::root::Root;
 
     type Change = fn(&Vault) -> Result<(), Refusal>;
@@ -371,6 +372,87 @@ mod tests {
         // A failed write leaves no copy in the trash.
         fault::with(Step::Write, Errno::NOSPC, || overwrite(&vault)).unwrap_err();
         assert_eq!(content(dir.path()), [("a.md".to_owned(), "new".to_owned())]);
+    }
+
+    /// Notes that link to each other; the first is moved to another folder.
+    fn linked_vault() -> (tempfile::TempDir, Vault) {
+        let (dir, vault) = vault();
+        fs::write(dir.path().join("sub/a.md"), "[c](c.md) [self](a.md)").unwrap();
+        fs::write(dir.path().join("sub/c.md"), "[a](a.md)").unwrap();
+        fs::write(dir.path().join("top.md"), "[a](sub/a.md)").unwrap();
+        (dir, vault)
+    }
+
+    /// The texts of the notes, without the trash.
+    fn notes(dir: &Path) -> [Option<String>; 4] {
+        ["sub/a.md", "new/b.md", "sub/c.md", "top.md"].map(|note| fs::read_to_string(dir.join(note)).ok())
+    }
+
+    #[test]
+    fn every_note_has_its_old_links_or_its_new_ones_at_any_moment_of_a_move() {
+        let (dir, vault) = linked_vault();
+        let before = notes(dir.path());
+        move_away(&vault).unwrap();
+        let after = notes(dir.path());
+        assert_eq!(
+            after.each_ref().map(|text| text.as_deref().unwrap_or_default()),
+            ["", "[c](../sub/c.md) [self](b.md)", "[a](../new/b.md)", "[a](new/b.md)"]
+        );
+        undo_move(&vault).unwrap();
+        assert_eq!(notes(dir.path()), before);
+        // What a process sees that looks at each step, as one would after a crash.
+        for (change, is_undo) in [(move_away as Change, false), (undo_move, true)] {
+            for step in [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder, Step::Unlink]
+            {
+                let (dir, vault) = linked_vault();
+                if is_undo {
+                    move_away(&vault).unwrap();
+                }
+                let at = dir.path().to_owned();
+                let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+                let see = std::rc::Rc::clone(&seen);
+                fault::meanwhile(step, move || see.borrow_mut().push(notes(&at)), || change(&vault)).unwrap();
+                for state in seen.take() {
+                    let moved = [&state[0], &state[1]].map(|text| text.as_deref());
+                    let texts = [before[0].as_deref(), after[1].as_deref()];
+                    assert!(
+                        moved.contains(&None)
+                            && moved.iter().any(|text| texts.contains(text) && text.is_some())
+                    );
+                    for place in [2, 3] {
+                        assert!(state[place] == before[place] || state[place] == after[place], "{state:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn links_that_cannot_be_written_are_reported_and_stay_as_they_were() {
+        for step in [Step::Write, Step::Sync, Step::Create] {
+            let (dir, vault) = linked_vault();
+            let before = notes(dir.path());
+            let request = VaultMove { from: "sub/a.md".into(), to: "new/b.md".into() };
+            let moved = fault::with(step, Errno::NOSPC, || vault.move_note(&request)).unwrap();
+            let LinkCounts { links_changed, links_left, linked_from } = moved.links;
+            assert_eq!((links_changed, links_left, linked_from), (None, Some(2), Some(2)), "{step:?}");
+            let stays = [None, before[0].clone(), before[2].clone(), before[3].clone()];
+            assert_eq!(notes(dir.path()), stays, "{step:?}");
+            // On a full disk the move could not be recorded either.
+            assert_eq!(undo_move(&vault).unwrap_err().code, Code::NotFound);
+        }
+    }
+
+    #[test]
+    fn an_undo_that_was_interrupted_can_be_repeated() {
+        let (dir, vault) = linked_vault();
+        let before = notes(dir.path());
+        move_away(&vault).unwrap();
+        // As after a crash: the note is back, its own links and those of others are not.
+        fs::rename(dir.path().join("new/b.md"), dir.path().join("sub/a.md")).unwrap();
+        undo_move(&vault).unwrap();
+        assert_eq!(notes(dir.path()), before);
+        assert_eq!(undo_move(&vault).unwrap_err().code, Code::NotFound);
     }
 
     /// Some network filesystems have no rename that fails if the name is taken; `link` does.

@@ -275,7 +275,7 @@ mod tests {
 
     /// Files with such names are not shown to a model, because it could not ask for them.
     #[test]
-    fn a_name_that_nobody_could_ask_for_is_left_out() {
+    fn a_name_that_callers_cannot_use_is_left_out() {
         let names = ["a.md", "a\n.md", "a\u{202e}.md", "a\\b.md", "a.", "C:"];
         for (name, want) in names.into_iter().zip([true].into_iter().chain([false; 5])) {
             let child = RelPath::child(None, name);

@@ -45,22 +45,22 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
         tool(
             "manual_ls",
             "List files",
-            "Lists the files of one manual, or of all; `left_out` counts those that cannot be read.",
+            "Lists the files of one manual, or of all; `left_out` counts those not readable.",
             Effect::Reads,
             |shared, request, _| shared.manuals.ls(request).map(plain),
         ),
         tool(
             "manual_toc",
-            "Contents of a manual",
-            "The headings of a manual, file by file, as lines such as `#L98~k3f9a2bcd 2 Title`: place, level, title. `file` and \
-             place together are a `ref`, `file` alone is one for a `.json`. Level 0 is text before the first heading.",
+            "Contents",
+            "The headings of a manual by file, as lines such as `#L98~k3f9a2bcd 2 Title`: place, level, title. `file` and place \
+             make a `ref`; for a `.json`, `file` alone. Level 0 is text before the first heading.",
             Effect::Reads,
             |shared, request, _| shared.manuals.toc(request).map(plain),
         ),
         tool(
             "manual_find",
             "Search manuals",
-            "The quickest way to a section: searches manuals for words in any language, best first. Give an item's `ref` to \
+            "The quickest way to a section: searches manuals for words in any language, best first. Give its `ref` to \
              `manual_read` or `bridge_copy_section` as it is; `in` are the titles above it, `total` counts those with most words.",
             Effect::Reads,
             |shared, request, context| {
@@ -69,10 +69,10 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
         ),
         tool(
             "manual_read",
-            "Read from a manual",
+            "Read a manual",
             "Reads from a manual. `scope`: `snippet` (default) is the section without its subsections, `section` has them, \
              `sections` goes on through `max_sections` headings, `file` is the whole file (an `.md` only if the server and \
-             `allow_file` allow it). If it is cut, `next` is the `ref` that goes on. To have text in the vault do not read it: use \
+             `allow_file` allow it). If cut, `next` is the `ref` that goes on. To put text into the vault do not read it: use \
              `bridge_copy_section`.",
             Effect::Reads,
             |shared, request, _| shared.manuals.read(request).map(plain),
@@ -86,15 +86,15 @@ fn bridge_tools() -> Vec<(Effect, Tool)> {
             "bridge_copy_section",
             "Copy a section",
             "Copies a section with its subsections, or a whole `.json`, into a file of the vault, byte for byte and without showing \
-             it. File and folders are made. What has changed since it was found is refused, and the nearest named. What is too long \
-             is cut: append the rest with `next` as `from_ref`. `daily/YYYY-MM-DD.md` can only be appended to.",
+             it. File and folders are made. A section changed since it was found is refused, with the nearest one. What is \
+             too long is cut: append the rest with `next` as `from_ref`. `daily/YYYY-MM-DD.md` only takes appends.",
             Effect::Changes,
             |shared, request, _| copy::copy_section(shared, request),
         ),
         tool(
             "bridge_copy_file",
             "Copy a file",
-            "Copies a whole file as `bridge_copy_section` does a section: a `.json`, or an `.md` if the server and `allow_file` allow it.",
+            "Copies a whole `.json`, or an `.md` if the server and `allow_file` allow it, as `bridge_copy_section` does a section.",
             Effect::Changes,
             |shared, request, _| copy::copy_file(shared, request),
         ),
@@ -130,14 +130,14 @@ fn vault_tools() -> Vec<(Effect, Tool)> {
         tool(
             "vault_create",
             "Create a note",
-            "Makes a new file in the vault, with its folders; one that exists is a `conflict`.",
+            "Makes a new note and its folders; one that exists is a `conflict`.",
             Effect::Adds,
             |shared, request, _| shared.vault.create(request).map(plain),
         ),
         tool(
             "vault_write",
             "Write to a note",
-            "Replaces a note or adds to its end. It must exist: `vault_create` makes a new one.",
+            "Replaces a note or adds to its end; `vault_create` makes a new one.",
             Effect::Changes,
             |shared, request, _| shared.vault.write(request).map(plain),
         ),
@@ -151,7 +151,7 @@ fn vault_tools() -> Vec<(Effect, Tool)> {
         tool(
             "vault_move",
             "Move a note",
-            "Moves or renames a note; folders are made.",
+            "Moves or renames a note; folders are made, and links to it follow.",
             Effect::Changes,
             |shared, request, _| shared.vault.move_note(request).map(plain),
         ),
@@ -201,19 +201,21 @@ where
             }
         }
     };
+    // The bridges are as specified: they have an output schema, and their limits may be null. For the others, a model
+    // sees the answers but not their schemas.
+    let is_bridge = name.starts_with("bridge_");
+    let arguments = short(shown_schema::<I>(), is_bridge.then_some("limits"), false);
     // Unchecked: `decode` refuses wrong arguments with messages of its own.
-    let mut tool = Tool::raw(name, description, short(shown_schema::<I>(), false), handler)
-        .unchecked()
-        .title(title)
-        .annotation("readOnlyHint", effect == Effect::Reads);
-    // Only the bridges have an output schema, as specified: a model sees the answers but not their schemas.
-    if name.starts_with("bridge_") {
+    let mut tool = Tool::raw(name, description, arguments, handler).unchecked().title(title);
+    if is_bridge {
         tool = tool.output_schema(answer_schema(shown_schema::<O>()));
     }
-    // By default a tool counts as destructive.
-    if effect == Effect::Adds {
-        tool = tool.destructive(false);
-    }
+    // By the protocol's defaults a tool changes something, may destroy it, and belongs to an open world.
+    tool = match effect {
+        Effect::Reads => tool.read_only(),
+        Effect::Adds => tool.destructive(false),
+        Effect::Changes => tool,
+    };
     (effect, tool.open_world(false))
 }
 
@@ -232,8 +234,8 @@ fn shown_schema<T: JsonSchema>() -> Value {
 /// The schema without members that no client needs, because every conversation pays for its size. Unknown
 /// members and numbers below 1 are refused with a clear message anyway.
 ///
-/// Optional members may also be null; the schema states this only for `limits`, where it is specified.
-fn short(mut schema: Value, says_null: bool) -> Value {
+/// Optional members may also be null; the schema states this only within the member `nullable`.
+fn short(mut schema: Value, nullable: Option<&str>, says_null: bool) -> Value {
     const IDLE: [&str; 6] = ["$schema", "title", "format", "default", "additionalProperties", "minimum"];
     match &mut schema {
         Value::Object(members) => {
@@ -248,10 +250,18 @@ fn short(mut schema: Value, says_null: bool) -> Value {
                         *member = only.take();
                     }
                 }
-                *member = short(member.take(), says_null || name == "limits");
+                // Items are described with their list.
+                if name == "items" {
+                    member.as_object_mut().map(|items| items.remove("description"));
+                }
+                *member = short(member.take(), nullable, says_null || nullable == Some(name));
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| *item = short(item.take(), says_null)),
+        Value::Array(items) => {
+            for item in items {
+                *item = short(item.take(), nullable, says_null);
+            }
+        }
         _ => {}
     }
     schema

@@ -11,6 +11,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::attributes;
+use crate::backlink::Change;
 use crate::disk;
 use crate::limit::MAX_SOURCE_BYTES;
 use crate::path::RelPath;
@@ -33,7 +34,7 @@ const MAX_NAME_BYTES: usize = 255;
 pub(crate) enum What {
     /// Deleted or overwritten; the entry contains the old text.
     Text,
-    /// Moved; the entry contains the old path.
+    /// Moved; the entry contains the old path and, on the next line, the changed links.
     Move,
 }
 
@@ -92,10 +93,20 @@ impl Trash {
         })
     }
 
-    /// Records the old path of a note that was moved to `path`.
-    pub(crate) fn note_move(&self, root: &Root, from: &RelPath, path: &RelPath) -> io::Result<()> {
-        self.put(root, path, What::Move, |to| disk::write_all(to, from.as_str().as_bytes()))
-            .map(Keeping::settle)
+    /// Records the old path of a note that was moved to `path`, and the links that are changed with it.
+    pub(crate) fn note_move(
+        &self,
+        root: &Root,
+        from: &RelPath,
+        path: &RelPath,
+        changes: &[Change],
+    ) -> io::Result<()> {
+        let mut entry = from.as_str().as_bytes().to_vec();
+        if !changes.is_empty() {
+            entry.push(b'\n');
+            serde_json::to_writer(&mut entry, changes)?;
+        }
+        self.put(root, path, What::Move, |to| disk::write_all(to, &entry)).map(Keeping::settle)
     }
 
     /// Moves the note itself into the trash.
@@ -198,6 +209,13 @@ pub(crate) fn content(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<Vec<u8>>
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The old path of a note that was moved, and the links that were changed with it.
+pub(crate) fn moved(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<(String, Vec<Change>)> {
+    let content = String::from_utf8_lossy(&content(dir, entry)?).into_owned();
+    let (path, changes) = content.split_once('\n').unwrap_or((&content, "[]"));
+    Ok((path.to_owned(), serde_json::from_str(changes).unwrap_or_default()))
 }
 
 /// Removes the oldest of the earlier entries: first of the same note, then of all.

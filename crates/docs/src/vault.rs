@@ -87,6 +87,9 @@ pub(crate) enum Use {
     Write(Mode),
 }
 
+/// Allowed for all notes except daily ones.
+pub(crate) const CHANGE: Use = Use::Write(Mode::Overwrite);
+
 impl Vault {
     pub(crate) fn new(root: Root, hard: HardLimits) -> Self {
         Self { root, hard, turns: Turns::default(), swept: Swept::default(), trash: Trash::default() }
@@ -312,7 +315,7 @@ impl Vault {
                 outcome => return outcome,
             }
         }
-        Err(Refusal::conflict(format!("`{path}` comes and goes while it is to be appended to; try again")))
+        Err(Refusal::conflict(format!("`{path}` is created and removed while it is appended to; try again")))
     }
 
     /// Appends to a locked file.
@@ -415,7 +418,7 @@ impl Vault {
 }
 
 /// Refuses to write a file that would be too large to read.
-fn check_new_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
+pub(crate) fn check_new_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
     if size <= MAX_SOURCE_BYTES {
         return Ok(());
     }

@@ -85,8 +85,8 @@ mod inotify {
         /// `None` if the system has no inotify instance left.
         pub(crate) fn new() -> Option<Self> {
             let inotify = step().and_then(|()| inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK));
-            let told = inotify.map_err(|error| tracing::info!(%error, "the manuals are not watched"));
-            Some(Self { inotify: told.ok()?, folders: HashMap::new(), local: None })
+            let opened = inotify.map_err(|error| tracing::info!(%error, "the manuals are not watched"));
+            Some(Self { inotify: opened.ok()?, folders: HashMap::new(), local: None })
         }
 
         /// Starts watching a folder. Fails if some changes would not be reported.

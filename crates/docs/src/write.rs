@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_append_to_what_never_rests_is_given_up() {
+    fn an_append_to_a_file_that_always_changes_is_an_error() {
         let folder = Folder::with("a.md", "old\n");
         let path = folder.dir.path().join("a.md");
         let grow = move || {

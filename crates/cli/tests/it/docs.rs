@@ -59,6 +59,16 @@ fn rinse(workspace: &Path) -> String {
     text[start..end].to_owned()
 }
 
+/// The size that every conversation pays for.
+#[test]
+fn the_tools_are_described_in_ten_kilobytes() {
+    let workspace = workspace();
+    let mut client = serving(docs(workspace.path()));
+    client.start_request("tools/list", json!({}));
+    let line = client.receive_line();
+    assert!(line.contains("\"vault_undo\"") && line.len() <= 10_000, "{} bytes: {line}", line.len());
+}
+
 #[test]
 fn a_section_is_found_and_copied_by_any_client() {
     let workspace = workspace();

@@ -223,10 +223,17 @@ impl McpClient {
         if let Some(message) = self.put_aside.pop_front() {
             return message;
         }
+        let line = self.receive_line();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON: {error}: {line:?}"))
+    }
+
+    /// The next message as it was sent, with its line end.
+    #[track_caller]
+    pub(crate) fn receive_line(&mut self) -> String {
         let mut line = String::new();
         let count = self.lines.read_line(&mut line).expect("a message in time");
         assert!(count > 0, "the bridge closed its stdout; stderr: {:?}", self.stderr());
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON: {error}: {line:?}"))
+        line
     }
 
     /// The answer to request `id`; other messages are kept for later.

@@ -15,7 +15,7 @@ pub(crate) enum Unmerged {
     /// A segment cannot be read.
     Read,
     /// The merge was cancelled.
-    GivenUp,
+    Cancelled,
 }
 
 impl From<io::Error> for Unmerged {
@@ -51,7 +51,7 @@ pub(crate) fn merge(
         part.file += 1;
         part.skip_dead();
         if part.starts.len().is_multiple_of(1000) && is_gone() {
-            return Err(Unmerged::GivenUp);
+            return Err(Unmerged::Cancelled);
         }
     }
     for part in &mut parts {
@@ -76,7 +76,7 @@ pub(crate) fn merge(
         }
         count += 1;
         if count.is_multiple_of(1000) && is_gone() {
-            return Err(Unmerged::GivenUp);
+            return Err(Unmerged::Cancelled);
         }
     }
     Ok(sink.finish(key)?)

@@ -408,6 +408,13 @@ impl Segment {
         self.places[file as usize].1..end
     }
 
+    /// How many documents these files have.
+    pub(crate) fn sections_in(&self, files: Range<FileId>) -> u64 {
+        let ends =
+            files.end.checked_sub(1).filter(|last| files.start <= *last).map(|last| self.docs_in(last).end);
+        ends.map_or(0, |end| u64::from(end - self.docs_in(files.start).start))
+    }
+
     /// The bytes of a file's documents.
     pub(super) fn doc_bytes(&self, file: FileId) -> Result<Cow<'_, [u8]>, Broken> {
         self.doc_area(file)?.read(&self.blob)

@@ -18,8 +18,10 @@ const FILES_FOR_ONE: usize = 64;
 const MOST_THREADS: usize = 4;
 /// How many files a thread takes at a time.
 const CHUNK: usize = 32;
-/// How much a thread collects in memory before it writes a segment.
-const DRAFT_BYTES: usize = 20 * 1024 * 1024;
+/// How much all threads together collect in memory before they write segments.
+const DRAFTS_BYTES: usize = 24 * 1024 * 1024;
+/// A smaller draft becomes a segment in memory.
+const LARGE_DRAFT_BYTES: usize = 2 * 1024 * 1024;
 
 impl Library {
     /// Reads files into new segments; returns whether all of them were read.
@@ -31,6 +33,7 @@ impl Library {
         let work = Work {
             manuals,
             stale,
+            draft_bytes: DRAFTS_BYTES / threads,
             chunk: if threads == 1 { 1 } else { CHUNK },
             next: AtomicUsize::new(0),
             is_stopped: AtomicBool::new(false),
@@ -60,6 +63,8 @@ struct Work<'a> {
     manuals: &'a Manuals,
     /// Sorted, so that each thread's files are sorted too.
     stale: &'a [RelPath],
+    /// How much a thread collects.
+    draft_bytes: usize,
     chunk: usize,
     next: AtomicUsize,
     is_stopped: AtomicBool,
@@ -81,16 +86,16 @@ impl Work<'_> {
             for path in chunk {
                 if self.is_stopped.load(Ordering::Relaxed) || is_gone() {
                     self.is_stopped.store(true, Ordering::Relaxed);
-                    return self.make(&draft, false);
+                    return self.make(&draft);
                 }
                 self.read(path, &mut draft);
-                if draft.bytes() > DRAFT_BYTES {
-                    self.make(&draft, true);
+                if draft.bytes() > self.draft_bytes {
+                    self.make(&draft);
                     draft = Draft::default();
                 }
             }
         }
-        self.make(&draft, false);
+        self.make(&draft);
     }
 
     /// A file that is not text or too large is indexed as empty until it changes. Other errors are retried at
@@ -119,11 +124,12 @@ impl Work<'_> {
         }
     }
 
-    fn make(&self, draft: &Draft, is_large: bool) {
+    fn make(&self, draft: &Draft) {
         if draft.is_empty() {
             return;
         }
-        let on_disk = self.cache.filter(|_| is_large).and_then(|cache| {
+        let is_large = |_: &&Cache| draft.bytes() > LARGE_DRAFT_BYTES;
+        let on_disk = self.cache.filter(is_large).and_then(|cache| {
             let written = cache.scratch(|out, key| Ok(draft.write(out, key)?));
             written.inspect_err(|error| tracing::warn!(?error, "a part of the index stays in memory")).ok()
         });

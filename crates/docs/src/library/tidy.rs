@@ -95,7 +95,7 @@ impl Library {
     pub(super) fn take(&mut self, plan: &Plan, merged: Result<Segment, Unmerged>) {
         let segment = match merged {
             Ok(segment) => segment,
-            Err(Unmerged::GivenUp) => return,
+            Err(Unmerged::Cancelled) => return,
             Err(Unmerged::Read) => return self.discard(),
             Err(Unmerged::Write(error)) => {
                 tracing::warn!(%error, "the index is not kept");

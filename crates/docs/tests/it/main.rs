@@ -5,7 +5,7 @@
     clippy::print_stdout,
     reason = "children talk to their parent, tests to people"
 )]
-#![allow(clippy::disallowed_methods, reason = "tests look at the disk as anybody would")]
+#![allow(clippy::disallowed_methods, reason = "tests read the disk as other programs do")]
 
 mod carry;
 mod copy;

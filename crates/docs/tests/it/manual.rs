@@ -452,7 +452,7 @@ fn a_section_that_has_moved_is_found_again_and_a_changed_one_is_refused() {
 
 /// A section that was never cited is identified by its line alone, as specified.
 #[test]
-fn a_line_that_was_never_given_out_is_taken_at_its_word() {
+fn a_line_that_no_answer_named_means_the_section_there_now() {
     let workspace = Workspace::with("# A\n# B\n");
     let client = workspace.open();
     assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["title"], "B");

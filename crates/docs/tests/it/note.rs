@@ -314,15 +314,116 @@ fn nothing_that_is_appended_is_lost_while_a_note_moves() {
     assert_eq!(lines, want);
 }
 
+/// Every visible file of the vault with its bytes.
+fn vault_bytes(workspace: &Workspace) -> Vec<(String, Vec<u8>)> {
+    let files =
+        workspace.vault().into_iter().filter(|file| workspace.path(&format!("vault/{file}")).is_file());
+    files.map(|file| (file.clone(), workspace.read(&file))).collect()
+}
+
 #[test]
-fn whoever_moves_or_deletes_a_note_is_told_how_many_link_to_it() {
+fn links_to_a_moved_note_and_its_own_lead_where_they_led() {
     let workspace = Workspace::new();
-    workspace.note("sub/the note.md", "text");
+    let own = "[c](c.md#x) ![p](pictures/p.png) [up](../top.md?q) [self](the%20note.md#s) [d]\r\n[out](../../manuals/m/a.md) \
+               [web](https://a.b/c.md) [here](#s) [dir](deep/) `[c](c.md)` [[the note#s]] [[top]]\r\n\r\n[d]: <c.md> 'T'\r\n";
+    workspace.note("sub/the note.md", own);
+    let links = [
+        (
+            "inline.md",
+            "[a](sub/the%20note.md#x) [b](<sub/the note.md>)",
+            "[a](new/far/b.md#x) [b](new/far/b.md)",
+        ),
+        ("sub/near.md", "![a][r] [r]\n\n[r]: <the note.md>\n", "![a][r] [r]\n\n[r]: ../new/far/b.md\n"),
+        (
+            "sub/deep/wiki.md",
+            "[[the note|alias]] ![[the note]] [[sub/the note#x]]",
+            "[[b|alias]] ![[b]] [[new/far/b#x]]",
+        ),
+        ("html.md", "<a href=\"./sub/the note.md\">x</a>", "<a href=\"new/far/b.md\">x</a>"),
+        (
+            "new/far/z.md",
+            "\u{feff}---\na: sub/the note.md\n---\n[a](../../sub/the%20note.md)",
+            "\u{feff}---\na: sub/the note.md\n---\n[a](b.md)",
+        ),
+    ];
+    let others = [
+        "[a](the%20note.md) the note.md `[a](sub/the%20note.md)` https://a.b/sub/the%20note.md `[[the note]]` [[the notes]]",
+        "[a](/sub/the%20note.md) [b](../sub/the%20note.md)",
+    ];
+    for (name, before, _) in links {
+        workspace.note(name, before);
+    }
+    for (name, text) in ["other.md", "others.md"].into_iter().zip(others) {
+        workspace.note(name, text);
+    }
+    // These stay as they are: a note of a day may only grow, and the other one is no text.
+    workspace.note("daily/2025-01-31.md", "[a](../sub/the%20note.md)");
+    workspace.note("bad.md", b"[a](sub/the%20note.md)\xff");
+    workspace.note(".system/hidden.md", "[a](../sub/the%20note.md)");
+    let client = workspace.open();
+    let before = vault_bytes(&workspace);
+    let answer = client.ok("vault_move", &moved("sub/the note.md", "new/far/b.md"));
+    assert_eq!(answer, json!({ "written_path": "new/far/b.md", "links_changed": 16, "linked_from": 1 }));
+    for (name, _, after) in links {
+        assert_eq!(workspace.text(name), after, "{name}");
+    }
+    let want = "[c](../../sub/c.md#x) ![p](../../sub/pictures/p.png) [up](../../top.md?q) [self](b.md#s) [d]\r\n\
+                [out](../../../manuals/m/a.md) [web](https://a.b/c.md) [here](#s) [dir](../../sub/deep/) `[c](c.md)` [[b#s]] [[top]]\r\n\r\n\
+                [d]: ../../sub/c.md 'T'\r\n";
+    assert_eq!(workspace.text("new/far/b.md"), want);
+    let undone = client.ok("vault_undo", &path("new/far/b.md"));
+    assert_eq!(undone, json!({ "written_path": "sub/the note.md", "undone": "move", "links_changed": 16 }));
+    assert_eq!((vault_bytes(&workspace), workspace.trash()), (before, Vec::<String>::new()));
+}
+
+#[test]
+fn undoing_a_move_keeps_what_was_written_since() {
+    let workspace = Workspace::new();
+    workspace.note("a.md", "[c](c.md)\n");
+    workspace.note("c.md", "[a](./a.md)\n");
+    let client = workspace.open();
+    client.ok("vault_move", &moved("a.md", "x/b.md"));
+    assert_eq!(workspace.text("c.md"), "[a](x/b.md)\n");
+    for note in ["c.md", "x/b.md"] {
+        client.ok("vault_write", &json!({ "path": note, "content": "more", "mode": "append" }));
+    }
+    client.ok("vault_undo", &path("x/b.md"));
+    assert_eq!(
+        (workspace.text("a.md"), workspace.text("c.md")),
+        ("[c](c.md)\nmore".into(), "[a](a.md)\nmore".into())
+    );
+}
+
+#[test]
+fn a_link_by_name_is_changed_only_if_one_note_has_the_name() {
+    let workspace = Workspace::new();
+    for (name, text) in
+        [("a.md", ""), ("x/a.md", ""), ("c.md", ""), ("y/d.md", ""), ("links.md", "[[a]] [[c]]")]
+    {
+        workspace.note(name, text);
+    }
+    let client = workspace.open();
+    assert_eq!(
+        client.ok("vault_move", &moved("a.md", "b.md")),
+        json!({ "written_path": "b.md", "linked_from": 1 })
+    );
+    // The new name is another note's too, so the link gets the path.
+    assert_eq!(client.ok("vault_move", &moved("c.md", "z/d.md"))["links_changed"], 1);
+    assert_eq!(workspace.text("links.md"), "[[a]] [[z/d]]");
+    // In another folder it still has its name.
+    assert_eq!(client.ok("vault_move", &moved("x/a.md", "y/a.md")), json!({ "written_path": "y/a.md" }));
+}
+
+#[test]
+fn the_answer_to_a_delete_counts_the_notes_that_link_to_it() {
+    let workspace = Workspace::new();
+    workspace.note("sub/the note.md", "text [a](the%20note.md)");
     for (name, text) in [
         ("inline.md", "[a](sub/the%20note.md#x) [b](sub/the%20note.md)"),
         ("sub/near.md", "![a][r]\n\n[r]: <the note.md>\n"),
         ("sub/deep/wiki.md", "[[the note|alias]]"),
         ("html.md", "<a href=\"./sub/the note.md\">x</a>"),
+        ("daily/2025-01-31.md", "[a](../sub/the%20note.md)"),
         // None of these links to it.
         ("other.md", "[a](the%20note.md) the note.md `[a](sub/the%20note.md)` https://a.b/sub/the%20note.md"),
         (".system/hidden.md", "[a](../sub/the%20note.md)"),
@@ -331,8 +432,7 @@ fn whoever_moves_or_deletes_a_note_is_told_how_many_link_to_it() {
     }
     workspace.note("bad.md", b"[a](sub/the%20note.md)\xff");
     let client = workspace.open();
-    let answer = client.ok("vault_move", &moved("sub/the note.md", "x.md"));
-    assert_eq!(answer, json!({ "written_path": "x.md", "linked_from": 4 }));
-    assert_eq!(client.ok("vault_delete", &path("x.md")), json!({ "deleted_path": "x.md" }));
+    let answer = client.ok("vault_delete", &path("sub/the note.md"));
+    assert_eq!(answer, json!({ "deleted_path": "sub/the note.md", "linked_from": 5 }));
     assert_eq!(client.ok("vault_delete", &path("inline.md")), json!({ "deleted_path": "inline.md" }));
 }

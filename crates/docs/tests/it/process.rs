@@ -213,7 +213,7 @@ fn a_process_killed_while_it_appends_leaves_whole_sections_only() {
             found += 1;
         }
         assert!(found > last.unwrap(), "section {} was confirmed and is gone", last.unwrap());
-        assert!(found <= last.unwrap() + 2, "sections that nobody wrote");
+        assert!(found <= last.unwrap() + 2, "sections that were not written");
         killed_in_the_middle += workspace.vault().len() - 1;
         assert!(
             workspace.vault().len() <= 2,
