@@ -46,7 +46,10 @@ pub(crate) fn write(manuals: &Path, files: usize) -> Result<()> {
         sums.push(sums.last().copied().unwrap_or_default() + 1.0 / place as f64);
     }
     let all = sums[sums.len() - 1];
-    let mut draw = || sums.partition_point(|sum| *sum < random.fraction() * all).min(words.len() - 1);
+    let mut draw = || {
+        let point = random.fraction() * all;
+        sums.partition_point(|sum| *sum < point).min(words.len() - 1)
+    };
     let pool: Vec<usize> = (0..POOL).map(|_| draw()).collect();
     for file in 0..files {
         let folder = manuals.join(format!("manual{:02}/part{:02}", file % MANUALS, file / MANUALS % FOLDERS));
