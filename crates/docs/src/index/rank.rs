@@ -514,19 +514,23 @@ mod tests {
         let asked = f64::from(u32::try_from(query.sought.len()).unwrap());
         let mut ranked = Vec::new();
         for doc in (0..u32::try_from(live.totals.docs).unwrap() + 10).filter(|doc| live.has_doc(*doc)) {
-            let (mut sum, mut found) = (0.0, 0.0_f64);
+            let (mut sum, mut is_found, mut titled) = (Score::default(), false, 0.0);
             for alternatives in &query.sought {
-                let scores = alternatives.iter().filter_map(|sought| {
-                    let posting = Postings::of(&sought.lists[0]).find(|posting| posting.doc == doc)?;
-                    Some(bm25.score(bm25.rarities(&sought.documents), posting, segment) * sought.weight)
-                });
-                if let Some(best) = scores.max_by(f64::total_cmp) {
-                    sum += best;
-                    found += 1.0;
-                }
+                let documents =
+                    alternatives.iter().fold(Documents::default(), |sum, sought| sum.and(sought.documents));
+                let rarity = bm25.rarities(&documents);
+                let postings = alternatives
+                    .iter()
+                    .filter_map(|sought| Postings::of(&sought.lists[0]).find(|posting| posting.doc == doc));
+                let scores: Vec<_> = postings.map(|posting| bm25.score(&rarity, posting, segment)).collect();
+                let headings = scores.iter().map(|score| score.headings).fold(0.0, f64::max);
+                sum.text += scores.iter().map(|score| score.text).fold(0.0, f64::max);
+                sum.headings += headings;
+                is_found |= !scores.is_empty();
+                titled += f64::from(u8::from(headings > 0.0));
             }
-            if found > 0.0 {
-                ranked.push((doc, sum * (found / asked).sqrt()));
+            if is_found {
+                ranked.push((doc, sum.text + sum.headings * titled / asked));
             }
         }
         ranked.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));

@@ -22,10 +22,11 @@ fn collect(root: &Path, path: &str, pages: &mut Vec<(String, String)>) {
     }
     for entry in fs::read_dir(root.join(path)).unwrap() {
         let entry = entry.unwrap();
+        let is_page = entry.path().extension().is_some_and(|ending| ending == "md");
         let path = format!("{path}{}", entry.file_name().to_str().unwrap());
         if entry.file_type().unwrap().is_dir() {
             collect(root, &format!("{path}/"), pages);
-        } else if path.ends_with(".md") {
+        } else if is_page {
             collect(root, &path, pages);
         }
     }
