@@ -3,12 +3,12 @@
 //! ```text
 //! magic
 //! documents    of one file after the other: line, fingerprint, title, where the text is
-//! postings     of one term after the other
-//! dictionary   blocks of terms, sorted: how many documents have a term, in all and in each part, and how long its postings are
+//! terms        in blocks, sorted: the postings of one term after the other, then what the block has: how many documents
+//!              have a term, in all and in each part, and how long its postings are
 //! shapes       of each term: its letters and its length, to tell most apart from a mistyped word
 //! lengths      of each document: how many words each of its parts has
 //! files        sorted by path: what each was when it was read, and where its documents are
-//! blocks       the first term of each block of the dictionary, and where it is
+//! blocks       the first term of each block, and where the block is
 //! footer       where all that is; its size, its checksum, magic
 //! ```
 //!
@@ -34,7 +34,7 @@ pub(crate) type DocId = u32;
 pub(crate) type FileId = u32;
 
 /// Increase this whenever the format or the indexing changes: files of other versions are ignored.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 const MAGIC: &[u8; 8] = b"tbr-docs";
 const TRAILER_BYTES: u64 = 16;
 /// How many bytes to read ahead.
@@ -285,7 +285,7 @@ impl Live {
     }
 }
 
-/// A block of the dictionary.
+/// A block of terms.
 #[derive(Debug)]
 struct Block {
     first: Box<str>,
@@ -294,7 +294,7 @@ struct Block {
     postings: u64,
 }
 
-/// A term in the dictionary.
+/// A term of a block.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     pub(super) text: String,
@@ -533,10 +533,12 @@ pub(crate) struct Sink<'a> {
     totals: Totals,
     lengths: Vec<u8>,
     files: Vec<u8>,
-    dictionary: Vec<u8>,
     shapes: Vec<u8>,
-    /// The first term of each block, the block's position in the dictionary, and that of its postings.
-    blocks: Vec<(String, usize, u64)>,
+    blocks: Vec<u8>,
+    /// The current block: its terms, its first term, and the position of its postings.
+    block: Vec<u8>,
+    first: String,
+    postings: u64,
     terms: usize,
     last: String,
 }
@@ -549,9 +551,11 @@ impl<'a> Sink<'a> {
             totals: Totals::default(),
             lengths: Vec::new(),
             files: Vec::new(),
-            dictionary: Vec::new(),
             shapes: Vec::new(),
             blocks: Vec::new(),
+            block: Vec::new(),
+            first: String::new(),
+            postings: 0,
             terms: 0,
             last: String::new(),
         };
@@ -592,40 +596,47 @@ impl<'a> Sink<'a> {
     /// Adds a term. Terms must be added in sorted order.
     pub(super) fn term(&mut self, text: &str, postings: &List) -> io::Result<()> {
         if self.terms.is_multiple_of(BLOCK_TERMS) {
-            self.blocks.push((text.to_owned(), self.dictionary.len(), self.at));
+            self.end_block()?;
+            text.clone_into(&mut self.first);
+            self.postings = self.at;
             self.last.clear();
         }
         self.terms += 1;
         let same = self.last.bytes().zip(text.bytes()).take_while(|(one, other)| one == other).count();
         let shared = (0..=same).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-        put(&mut self.dictionary, shared as u64);
-        put_text(&mut self.dictionary, &text[shared..]);
-        put(&mut self.dictionary, postings.documents.all.into());
+        put(&mut self.block, shared as u64);
+        put_text(&mut self.block, &text[shared..]);
+        put(&mut self.block, postings.documents.all.into());
         for documents in postings.documents.by_field {
-            put(&mut self.dictionary, documents.into());
+            put(&mut self.block, documents.into());
         }
-        put(&mut self.dictionary, postings.bytes.len() as u64);
-        self.dictionary.extend_from_slice(&crc32fast::hash(&postings.bytes).to_le_bytes());
+        put(&mut self.block, postings.bytes.len() as u64);
+        self.block.extend_from_slice(&crc32fast::hash(&postings.bytes).to_le_bytes());
         self.shapes.extend_from_slice(&letters(text).to_le_bytes());
         self.shapes.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
         text.clone_into(&mut self.last);
         self.write(&postings.bytes)
     }
 
-    pub(crate) fn finish(mut self, key: &str) -> io::Result<()> {
-        let start = self.at;
-        let dictionary = std::mem::take(&mut self.dictionary);
-        self.write(&dictionary)?;
-        let mut blocks = Vec::new();
-        for (place, (first, at, postings)) in self.blocks.iter().enumerate() {
-            let end = self.blocks.get(place + 1).map_or(dictionary.len(), |next| next.1);
-            put_text(&mut blocks, first);
-            put(&mut blocks, start + *at as u64);
-            put(&mut blocks, (end - at) as u64);
-            put(&mut blocks, *postings);
-            blocks.extend_from_slice(&crc32fast::hash(&dictionary[*at..end]).to_le_bytes());
+    /// Writes the terms of the current block behind their postings.
+    fn end_block(&mut self) -> io::Result<()> {
+        if self.block.is_empty() {
+            return Ok(());
         }
-        drop(dictionary);
+        let mut block = std::mem::take(&mut self.block);
+        put_text(&mut self.blocks, &self.first);
+        put(&mut self.blocks, self.at);
+        put(&mut self.blocks, block.len() as u64);
+        put(&mut self.blocks, self.postings);
+        self.blocks.extend_from_slice(&crc32fast::hash(&block).to_le_bytes());
+        self.write(&block)?;
+        block.clear();
+        self.block = block;
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self, key: &str) -> io::Result<()> {
+        self.end_block()?;
         let mut footer = Vec::new();
         put(&mut footer, VERSION);
         put_text(&mut footer, key);
@@ -634,8 +645,8 @@ impl<'a> Sink<'a> {
             put(&mut footer, self.totals.words[field]);
             put(&mut footer, self.totals.fields[field]);
         }
-        let [shapes, lengths, files] =
-            [&mut self.shapes, &mut self.lengths, &mut self.files].map(std::mem::take);
+        let [shapes, lengths, files, blocks] =
+            [&mut self.shapes, &mut self.lengths, &mut self.files, &mut self.blocks].map(std::mem::take);
         for area in [shapes, lengths, files, blocks] {
             put(&mut footer, self.at);
             put(&mut footer, area.len() as u64);

@@ -19,7 +19,7 @@ const MOST_THREADS: usize = 4;
 /// How many files a thread takes at a time.
 const CHUNK: usize = 32;
 /// How much all threads together collect in memory before they write segments.
-const DRAFTS_BYTES: usize = 24 * 1024 * 1024;
+const DRAFTS_BYTES: usize = 32 * 1024 * 1024;
 /// A smaller draft becomes a segment in memory.
 const LARGE_DRAFT_BYTES: usize = 2 * 1024 * 1024;
 
