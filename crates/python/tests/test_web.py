@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import NativeTool
 from pydantic_ai.exceptions import UserError
@@ -23,6 +29,35 @@ pytestmark = pytest.mark.anyio
 SEARCH = 'call WebSearch {"query": "zebra", "blocked_domains": ["of.the.model"]}\n---\ntext ok\n---\ntext ok'
 
 FETCH = 'call WebFetch {"url": "https://127.0.0.1:1/page", "prompt": "?"}\n---\ntext ok'
+
+
+@contextmanager
+def page(text: str, certificate: Path) -> Iterator[str]:
+    """A web page on loopback. `certificate` gets the certificate to trust."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(f"<html><body><h1>{text}</h1></body></html>".encode())
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"https://127.0.0.1:{server.server_address[1]}/page"
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def agent(here: World, *tools: AbstractNativeTool, **options: Any) -> Agent[None, str]:
@@ -87,6 +122,31 @@ async def test_pages_are_read_by_the_cli_within_the_domains(world: MakeWorld) ->
         assert "domains" in returned.content
     _, returned = await used(world(FETCH), WebFetchTool(allowed_domains=["127.0.0.1"]))
     assert "domains may" not in returned.content
+
+
+async def test_the_model_gets_what_the_cli_read_from_a_page(world: MakeWorld, tmp_path: Path) -> None:
+    with page("Zebras of today", tmp_path / "ca.pem") as address:
+        here = world(
+            f'call WebFetch {{"url": "{address}", "prompt": "Which animals?"}}\n'
+            "aside It is about zebras.\n---\ntext {result}"
+        )
+        ran = await agent(
+            here,
+            WebFetchTool(allowed_domains=["127.0.0.1"]),
+            env={**here.environment, "NODE_EXTRA_CA_CERTS": str(tmp_path / "ca.pem")},
+            # Otherwise the CLI asks its vendor about the domain first.
+            cli_settings={"skipWebFetchPreflight": True},
+        ).run("go")
+    response = ran.all_messages()[-1]
+    assert isinstance(response, ModelResponse)
+    [returned] = [part for part in response.parts if isinstance(part, NativeToolReturnPart)]
+    assert (returned.tool_name, returned.outcome) == ("web_fetch", "success")
+    assert "It is about zebras." in str(returned.content)
+    assert "It is about zebras." in ran.output
+    # The CLI's own question about the page, and what the model was told.
+    [aside] = [request for request in here.requests if not request.get("tools")]
+    assert "Zebras of today" in str(aside["messages"])
+    assert "Which animals?" in str(aside["messages"])
 
 
 async def test_can_use_tool_decides_about_web_tools(world: MakeWorld) -> None:

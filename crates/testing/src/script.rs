@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::{Block, ModelRequest, ToolResultBlock, Turn};
 
-const KEYWORDS: &str = "`text`, `think`, `call`, `fill`, `sleep`, `error`, `hang`, `drop` or `garbage`";
+const KEYWORDS: &str =
+    "`text`, `think`, `call`, `fill`, `sleep`, `error`, `hang`, `drop`, `garbage` or `aside`";
 
 /// The answers of a model, turn by turn.
 ///
@@ -30,15 +31,21 @@ const KEYWORDS: &str = "`text`, `think`, `call`, `fill`, `sleep`, `error`, `hang
 ///     drop                            # close the connection after `message_start`
 ///     ---
 ///     garbage                         # status 200 and no event stream
+///     ## Of no turn: the answer to the CLI's own questions, which offer no tools.
+///     aside The page is about zebras.
 /// "#)?;
 /// # Ok::<(), toolbridge_testing::ScriptError>(())
 /// ```
 ///
 /// In `text` and `think`, `|` splits the text into pieces, each sent as a separate event; ` | ` splits at one
 /// space, which is kept. `\n` is a newline; `\\`, `\|` and `\#` are the characters themselves.
+///
+/// The CLI asks the model about each page that `WebFetch` has read, in a request without tools. `aside`
+/// answers these requests; without it, they are answered like the first of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Script {
     turns: Vec<Turn>,
+    aside: Option<Turn>,
 }
 
 /// Why a text is not a valid script.
@@ -60,6 +67,7 @@ impl Script {
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let mut turns = Vec::new();
         let mut turn = None;
+        let mut aside = None;
         let mut last = 0;
         for (index, line) in text.lines().enumerate() {
             let at_line = |problem| ScriptError { line: index + 1, problem };
@@ -70,18 +78,25 @@ impl Script {
             last = index;
             if without_comment(line) == "---" {
                 turns.push(turn.take().ok_or_else(empty_turn).map_err(at_line)?);
+            } else if let Some(said) = parse_aside(line).map_err(at_line)? {
+                if aside.replace(said).is_some() {
+                    return Err(at_line("a second `aside`; a script has at most one".into()));
+                }
             } else {
                 let next = parse_line(line).map_err(at_line)?;
                 turn = Some(join(turn, next).map_err(at_line)?);
             }
         }
         turns.push(turn.ok_or_else(|| ScriptError { line: last + 1, problem: empty_turn() })?);
-        Ok(Self { turns })
+        Ok(Self { turns, aside })
     }
 
     /// The answer to a request, with the tool results inserted; `None` past the script's end.
     #[must_use]
     pub fn turn(&self, request: &ModelRequest) -> Option<Turn> {
+        if let Some(aside) = self.aside.as_ref().filter(|_| request.tools().is_empty()) {
+            return Some(aside.clone());
+        }
         let mut turn = self.turns.get(request.turn())?.clone();
         if let Turn::Blocks(blocks) = &mut turn {
             let results = results(request);
@@ -132,6 +147,17 @@ fn join(turn: Option<Turn>, next: Turn) -> Result<Turn, String> {
             Ok(Turn::Blocks(blocks))
         }
         _ => Err("`error`, `hang`, `drop` and `garbage` must be the only line of their turn".into()),
+    }
+}
+
+/// Parses the answer to requests without tools, if the line is one.
+fn parse_aside(line: &str) -> Result<Option<Turn>, String> {
+    match without_comment(line).strip_prefix("aside") {
+        Some("") => Err("`aside` needs a text".into()),
+        Some(text) if text.starts_with(char::is_whitespace) => {
+            Ok(Some(Turn::Blocks(vec![Block::Text(pieces(text.trim_start())?)])))
+        }
+        _ => Ok(None),
     }
 }
 
@@ -315,6 +341,9 @@ mod tests {
         check_error("text a\nhang", 2, "the only line");
         check_error("hang\ntext a", 2, "the only line");
         check_error("hang 5", 1, "takes no value, but has `5`");
+        check_error("aside", 1, "`aside` needs a text");
+        check_error("text a\naside b\naside c", 3, "a second `aside`");
+        check_error("aside b", 1, "a turn without a line");
     }
 
     #[test]
@@ -333,6 +362,20 @@ mod tests {
         let request = ModelRequest { body: json!({"messages": messages}) };
         let want = text(&["{results}", " of {results}, two, {other}"]);
         assert_eq!(script.turn(&request), Some(Turn::Blocks(vec![want])));
+    }
+
+    #[test]
+    fn a_request_without_tools_is_answered_aside() {
+        let script = Script::from("call add {}\naside It says | no.  # the page\n---\ntext asides");
+        let turn = |tools, messages| {
+            script.turn(&ModelRequest { body: json!({"tools": tools, "messages": messages}) })
+        };
+        let aside = Some(Turn::Blocks(vec![text(&["It says ", "no."])]));
+        assert_eq!(turn(json!([]), json!([])), aside);
+        assert_eq!(turn(json!(null), json!([{"role": "assistant"}])), aside);
+        let tools = json!([{"name": "add"}]);
+        assert_eq!(turn(tools.clone(), json!([])), Some(Turn::Blocks(vec![Block::call("add", json!({}))])));
+        assert_eq!(turn(tools, json!([{"role": "assistant"}])), Some(Turn::text("asides")));
     }
 
     #[test]
