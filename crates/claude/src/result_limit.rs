@@ -1,7 +1,8 @@
 //! Limits the size of tool results so that the model can read them completely.
 //!
 //! The CLI writes a long result to a file and shows the model only its start. For a model that cannot read
-//! files, the result is shown completely as far as the CLI allows; a longer one is truncated with a note.
+//! files, the result is shown completely as far as the CLI allows; a longer one is kept in the
+//! process, or truncated with a note if the tools already use the names that this needs.
 
 use serde_json::{Map, Value, json};
 use toolbridge_core::{RawJson, ToolSpec};

@@ -193,7 +193,7 @@ impl CallContext {
         self.cancelled.is_cancelled()
     }
 
-    /// The token behind [`is_cancelled`](Self::is_cancelled), to be waited for or handed on.
+    /// The token behind [`is_cancelled`](Self::is_cancelled), to wait for or to pass on.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
         &self.cancelled

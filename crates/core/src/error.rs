@@ -47,7 +47,7 @@ pub enum ToolError {
         /// Its limit.
         limit: Duration,
     },
-    /// Another tool's handler does not return, and tools that change something take turns.
+    /// Another tool's handler does not return, and tools that change something run one at a time.
     #[error("tool `{tool}` cannot run: the handler of tool `{by}` still runs, though its call has ended")]
     Busy {
         /// The tool.

@@ -17,8 +17,8 @@ use crate::scan;
 
 /// One valid JSON text, kept as it was written.
 ///
-/// Cloning is cheap: the bytes are shared. Digits, key order and duplicate keys survive, because nothing
-/// is decoded.
+/// Cloning is cheap: the bytes are shared. Digits, key order and duplicate keys are preserved, because
+/// nothing is decoded.
 #[derive(Clone)]
 pub struct RawJson {
     text: Bytes,
@@ -60,7 +60,7 @@ impl RawJson {
     ///
     /// # Errors
     ///
-    /// When `value` cannot be written as JSON (a map whose keys are not strings, say).
+    /// When `value` cannot be written as JSON (for example a map whose keys are not strings).
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         let mut text = Vec::with_capacity(128);
         let depth = write(&mut text, value)?;
@@ -76,7 +76,7 @@ impl RawJson {
     ///
     /// # Panics
     ///
-    /// When `value` does not lie inside `buffer`.
+    /// When `value` is not inside `buffer`.
     #[must_use]
     pub fn span<'a>(buffer: &Bytes, value: impl Into<Span<'a>>) -> Self {
         Self::unknown(buffer.slice_ref(value.into().get().as_bytes()))
@@ -86,7 +86,7 @@ impl RawJson {
     ///
     /// # Panics
     ///
-    /// When `result` does not lie inside `buffer`.
+    /// When `result` is not inside `buffer`.
     #[must_use]
     pub fn result_span(buffer: &Bytes, result: ResultSpan<'_>) -> Self {
         Self { is_result: true, ..Self::span(buffer, result.0) }

@@ -2,7 +2,7 @@
 //!
 //! A **source** is anything that can list tools and call them ([`ToolSource`]); a **front** offers a source to
 //! clients over one protocol. This crate defines what both use: [`ToolSpec`], [`ToolCall`], [`ToolResult`],
-//! [`ToolError`], and the source for functions in this process, [`Toolset`]. It knows nothing of sockets and MCP,
+//! [`ToolError`], and the source for functions in this process, [`Toolset`]. It has no code for sockets or MCP,
 //! and opens no file except for a trace ([`trace`]).
 //!
 //! ```

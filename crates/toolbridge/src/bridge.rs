@@ -13,7 +13,7 @@ use toolbridge_ipc::{Attached, Remote, own_server_info, this_program_is_a_bridge
 use crate::guard::run_guard_if_asked;
 use crate::stdio;
 
-/// Becomes a bridge if the command line is `<program> bridge <socket> <schema>`; it does not return then.
+/// Becomes a bridge, and does not return, if the command line is `<program> bridge <socket> <schema>`.
 ///
 /// Call it first in `main`, before any thread or runtime starts. With it, the program needs no other
 /// executable: the CLI starts the program itself as the bridge to its sessions. The CLI is also started
@@ -53,8 +53,8 @@ pub fn asked_to_attach() -> Option<Vec<String>> {
     (is_attach && names.iter().all(|name| !name.starts_with('-'))).then_some(names)
 }
 
-/// Offers the tools of all live sessions of this user that have a name, or of those called `names`, on this
-/// process's stdin and stdout. It ends when a bridge would.
+/// Offers the tools of all live sessions of this user that have a name, or only of those in `names`, on
+/// this process's stdin and stdout. It ends under the same conditions as a bridge.
 ///
 /// Writes only MCP to stdout. If it cannot start, it writes the reason to stderr in one line, and the exit
 /// code is 1.

@@ -40,7 +40,7 @@ const KILL_PATIENCE: Duration = Duration::from_millis(1500);
 /// The exit code if the program cannot be started, as in shells.
 const NOT_STARTED: i32 = 127;
 
-/// Becomes a guardian if the command line is that of a guardian; it does not return then.
+/// Becomes a guardian, and does not return, if the command line is that of a guardian.
 ///
 /// [`run_bridge_if_asked`](crate::run_bridge_if_asked) calls this. Only a program that calls
 /// [`run_bridge`](crate::run_bridge) instead needs to call it, first in `main`, before any thread or runtime

@@ -57,7 +57,7 @@
 //! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
 //! | `nats` | the tools of many machines, over NATS: `toolbridge::nats` |
 //! | `testing` | a script in place of the model, for tests with the real CLI: `toolbridge::testing` |
-//! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program brings the exporter |
+//! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program provides the exporter |
 
 #[cfg(feature = "bridge")]
 mod bridge;
@@ -116,7 +116,7 @@ pub use toolbridge_docs as docs;
 #[cfg(feature = "docs")]
 #[doc(inline)]
 pub use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
-/// Any source as an MCP server over Streamable HTTP: a service for any server, or a server of its own.
+/// Any source as an MCP server over Streamable HTTP: a service for any server, or a small built-in server.
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use toolbridge_http as http;
@@ -127,8 +127,7 @@ pub use toolbridge_ipc::{Attached, BridgeCommand, IpcError, NamedSession, Sessio
 /// Turns a function into a tool.
 ///
 /// The tool has the function's name, its doc comment is the description for the model, and its parameters are
-/// the arguments. The function itself stays callable. Beside it there is a struct of the same name, which is
-/// the tool: `lookup {}`.
+/// the arguments. The function itself stays callable. The tool is a struct of the same name: `lookup {}`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -162,8 +161,8 @@ pub use toolbridge_ipc::{Attached, BridgeCommand, IpcError, NamedSession, Sessio
 /// neither crate for that, unless it derives their traits for its own types.
 ///
 /// A parameter whose type implements [`FromContext`] is not sent by the model: a [`CallContext`] (or
-/// `&CallContext`), a [`State`], or a type of yours. The type decides, not its name: an alias works, and so
-/// does a type of yours that is called `State`. A parameter with a pattern instead of a name, or one that is
+/// `&CallContext`), a [`State`], or your own type. The type decides, not its name: an alias works, and so
+/// does your own type named `State`. A parameter with a pattern instead of a name, or one that is
 /// borrowed, cannot be an argument.
 ///
 /// # What it returns
@@ -191,9 +190,9 @@ pub use toolbridge_macros::tool;
 /// Turns the methods of an `impl` block into tools, which share the value.
 ///
 /// Every method with `&self` becomes one, unless it has `#[tool(skip)]`; see [`tool`](macro@tool) for
-/// parameters, results and the settings in `#[tool(…)]`. Functions without `&self`, such as `new`, are left
-/// alone. The type gets `into_toolset()`, and its values can be passed to [`ToolsetBuilder::with`] beside
-/// other tools.
+/// parameters, results and the settings in `#[tool(…)]`. Functions without `&self`, such as `new`, are not
+/// changed. The type gets `into_toolset()`, and its values can be passed to [`ToolsetBuilder::with`] together
+/// with other tools.
 ///
 /// ```
 /// use std::sync::Mutex;

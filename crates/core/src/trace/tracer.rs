@@ -8,12 +8,12 @@ use tracing::Span;
 
 use super::{CallTrace, Event, NewCall, Process, SPAN_TARGET, TraceError, TraceFile, What};
 
-/// Tells a file, if there is one, and whoever listens to spans. Clones are one and the same.
+/// Writes events to a file, if there is one, and opens spans. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Tracer {
     process: Process,
     file: Option<Arc<TraceFile>>,
-    /// The span that calls are in, if it is not that of the task that takes them.
+    /// The parent span of calls, if it is not that of the task that takes them.
     around: Arc<RwLock<Option<Span>>>,
 }
 
@@ -34,14 +34,14 @@ impl Tracer {
         Ok(Self { process, file: file.map(Arc::new), around: Arc::default() })
     }
 
-    /// Has the spans of calls be in that one from now on; without one, in that of the task that takes the call. The span
-    /// does not end before another takes its place.
+    /// Makes the spans of calls children of `span` from now on; with `None`, of the span of the task that takes
+    /// the call. `span` does not end before it is replaced.
     pub fn surround(&self, span: Option<Span>) {
         let before = {
             let mut around = self.around.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *around, span)
         };
-        // Its end may be somebody else's code.
+        // Dropping a span may run code of a subscriber.
         drop(before);
     }
 
