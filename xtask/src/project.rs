@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// The allowed dependencies between crates, as drawn in ARCHITECTURE.md.
+    /// The allowed dependencies between crates, as listed in ARCHITECTURE.md.
     const ALLOWED: [(&str, &[&str]); 23] = [
         ("toolbridge-core", &[]),
         ("toolbridge-socket", &[]),
