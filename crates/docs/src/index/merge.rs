@@ -2,10 +2,11 @@
 
 use std::cmp::Ordering;
 use std::io::{self, Write};
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use super::posting::{List, Posting, Postings};
-use super::segment::{Ahead, Broken, DocId, FileId, Live, Segment, Sink, Term, check, compare_paths};
+use super::segment::{Ahead, Area, Broken, DocId, FileId, Live, Segment, Sink, Term, check, compare_paths};
 
 /// Why a merge failed.
 #[derive(Debug)]
@@ -57,29 +58,44 @@ pub(crate) fn merge(
     for part in &mut parts {
         part.begin_terms()?;
     }
-    let mut merged = Vec::new();
+    let mut list = List::default();
     let mut count = 0_usize;
     while let Some(first) = first(&parts, |part| part.term().map(|term| term.text.as_str()), Ord::cmp) {
         let text = parts[first].term().map(|term| term.text.clone()).unwrap_or_default();
-        merged.clear();
-        for part in parts.iter_mut().filter(|part| part.term().is_some_and(|term| term.text == text)) {
-            part.take_postings(&mut merged)?;
-        }
-        // Stable sort; the postings of each part are already sorted.
-        merged.sort_by_key(|posting: &Posting| posting.doc);
-        if !merged.is_empty() {
-            let mut list = List::default();
-            for posting in &merged {
-                list.push(*posting);
-            }
+        let having = |part: &&mut Part<'_>| part.term().is_some_and(|term| term.text == text);
+        let lists = parts.iter_mut().filter(having).map(Part::postings).collect::<Result<_, _>>()?;
+        list.clear();
+        interleave(lists, |posting| list.push(posting));
+        if list.documents.all > 0 {
             sink.term(&text, &list)?;
         }
+        parts.iter_mut().filter(having).try_for_each(Part::next_term)?;
         count += 1;
         if count.is_multiple_of(1000) && is_gone() {
             return Err(Unmerged::Cancelled);
         }
     }
     Ok(sink.finish(key)?)
+}
+
+/// Calls `each` with the postings of all lists, sorted by document.
+fn interleave(mut lists: Vec<Peekable<impl Iterator<Item = Posting>>>, mut each: impl FnMut(Posting)) {
+    loop {
+        // A list with the first document, which goes on up to the first document of the others.
+        let (mut first, mut start, mut end) = (None, DocId::MAX, DocId::MAX);
+        for (place, list) in lists.iter_mut().enumerate() {
+            let Some(posting) = list.peek() else { continue };
+            if first.is_none() || posting.doc < start {
+                (first, start, end) = (Some(place), posting.doc, start);
+            } else {
+                end = end.min(posting.doc);
+            }
+        }
+        let Some(first) = first else { return };
+        while let Some(posting) = lists[first].next_if(|posting| posting.doc <= end) {
+            each(posting);
+        }
+    }
 }
 
 /// The part whose next item sorts first.
@@ -134,20 +150,26 @@ impl<'a> Part<'a> {
         self.terms.as_slice().first()
     }
 
-    /// Appends the live postings of the next term with their new document numbers, and advances to the next
-    /// term.
-    fn take_postings(&mut self, out: &mut Vec<Posting>) -> Result<(), Broken> {
-        let Some(term) = self.terms.next() else { return Ok(()) };
-        let bytes = self.ahead.read(&self.segment.blob, term.postings.range.clone())?;
-        check(bytes, term.postings.crc)?;
+    /// The live postings of the next term with their new document numbers.
+    fn postings(&mut self) -> Result<Peekable<impl Iterator<Item = Posting>>, Broken> {
+        let Area { range, crc } = self.term().map(|term| term.postings.clone()).unwrap_or_default();
+        let bytes = self.ahead.read(&self.segment.blob, range)?;
+        check(bytes, crc)?;
+        let (live, starts) = (self.live, &self.starts);
         let mut file = 0;
-        for Posting { doc, counts } in Postings::of(bytes).filter(|posting| self.live.has_doc(posting.doc)) {
-            if self.starts.get(file + 1).is_some_and(|(start, _)| *start <= doc) {
-                file += self.starts[file + 1..].partition_point(|(start, _)| *start <= doc);
+        let renumbered = move |Posting { doc, counts }| {
+            if starts.get(file + 1).is_some_and(|(start, _)| *start <= doc) {
+                file += starts[file + 1..].partition_point(|(start, _)| *start <= doc);
             }
-            let (start, new) = *self.starts.get(file).ok_or(Broken)?;
-            out.push(Posting { doc: new + doc.checked_sub(start).ok_or(Broken)?, counts });
-        }
+            let (start, new) = starts.get(file)?;
+            Some(Posting { doc: new + doc.checked_sub(*start)?, counts })
+        };
+        let alive = Postings::of(bytes).filter(move |posting| live.has_doc(posting.doc));
+        Ok(alive.map_while(renumbered).peekable())
+    }
+
+    fn next_term(&mut self) -> Result<(), Broken> {
+        self.terms.next();
         if self.term().is_none() {
             self.terms = self.segment.block(self.block)?.into_iter();
             self.block += 1;
