@@ -1,6 +1,7 @@
 //! Merges several segments into one and drops the dead files.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io::{self, Write};
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub(crate) fn merge(
     let mut sink = Sink::new(out)?;
     let mut parts: Vec<_> = parts.iter().map(|(segment, live)| Part::new(segment, live)).collect();
     let mut next = 0;
-    while let Some(first) = first(&parts, |part| part.path(), compare_paths) {
+    while let Some(first) = first(&parts) {
         let part = &mut parts[first];
         let (segment, file) = (part.segment, part.file);
         let docs = segment.docs_in(file);
@@ -58,18 +59,27 @@ pub(crate) fn merge(
     for part in &mut parts {
         part.begin_terms()?;
     }
-    let mut list = List::default();
+    let entry = |(place, part): (usize, &mut Part<'_>)| Some(Reverse((part.take_text()?, place)));
+    let mut next: BinaryHeap<_> = parts.iter_mut().enumerate().filter_map(entry).collect();
+    let (mut having, mut list) = (Vec::new(), List::default());
     let mut count = 0_usize;
-    while let Some(first) = first(&parts, |part| part.term().map(|term| term.text.as_str()), Ord::cmp) {
-        let text = parts[first].term().map(|term| term.text.clone()).unwrap_or_default();
-        let having = |part: &&mut Part<'_>| part.term().is_some_and(|term| term.text == text);
-        let lists = parts.iter_mut().filter(having).map(Part::postings).collect::<Result<_, _>>()?;
+    while let Some(Reverse((text, first))) = next.pop() {
+        having.clear();
+        having.push(first);
+        while next.peek().is_some_and(|Reverse((other, _))| *other == text) {
+            having.extend(next.pop().map(|Reverse((_, place))| place));
+        }
+        let has = |(place, _): &(usize, &mut Part<'_>)| having.contains(place);
+        let lists = parts.iter_mut().enumerate().filter(has).map(|(_, part)| part.postings());
         list.clear();
-        interleave(lists, |posting| list.push(posting));
+        interleave(lists.collect::<Result<_, _>>()?, |posting| list.push(posting));
         if list.documents.all > 0 {
             sink.term(&text, &list)?;
         }
-        parts.iter_mut().filter(having).try_for_each(Part::next_term)?;
+        for place in &having {
+            parts[*place].next_term()?;
+            next.extend(entry((*place, &mut parts[*place])));
+        }
         count += 1;
         if count.is_multiple_of(1000) && is_gone() {
             return Err(Unmerged::Cancelled);
@@ -98,14 +108,10 @@ fn interleave(mut lists: Vec<Peekable<impl Iterator<Item = Posting>>>, mut each:
     }
 }
 
-/// The part whose next item sorts first.
-fn first<'a, T: ?Sized + 'a>(
-    parts: &'a [Part<'_>],
-    next: impl Fn(&'a Part<'_>) -> Option<&'a T>,
-    compare: impl Fn(&T, &T) -> Ordering,
-) -> Option<usize> {
-    let there = parts.iter().enumerate().filter_map(|(place, part)| Some((place, next(part)?)));
-    there.min_by(|one, other| compare(one.1, other.1)).map(|(place, _)| place)
+/// The part whose next file sorts first.
+fn first(parts: &[Part<'_>]) -> Option<usize> {
+    let there = parts.iter().enumerate().filter_map(|(place, part)| Some((place, part.path()?)));
+    there.min_by(|one, other| compare_paths(one.1, other.1)).map(|(place, _)| place)
 }
 
 /// A segment that is being merged.
@@ -148,6 +154,11 @@ impl<'a> Part<'a> {
 
     fn term(&self) -> Option<&Term> {
         self.terms.as_slice().first()
+    }
+
+    /// The text of the next term, which is then without it.
+    fn take_text(&mut self) -> Option<String> {
+        self.terms.as_mut_slice().first_mut().map(|term| std::mem::take(&mut term.text))
     }
 
     /// The live postings of the next term with their new document numbers.
