@@ -6,6 +6,7 @@ use crate::contender::{Class, Contender};
 use crate::options::Part;
 use crate::python_cost::PythonRow;
 use crate::row::{Beside, Row};
+use crate::search::SearchRow;
 
 /// A goal for a row's median.
 struct Goal(&'static str, Contender, Limit);
@@ -92,6 +93,9 @@ const NATS_LIMITS: [(&str, f64, &str); 3] = [
 /// From `request` to the model, with a CLI that was started before: milliseconds.
 const WARM_LIMIT: f64 = 150.0;
 
+/// The most memory of a process that indexes 100,000 files, in megabytes.
+const INDEX_LIMIT: f64 = 100.0;
+
 /// A goal and the measured value.
 #[derive(Default)]
 pub(crate) struct Verdict {
@@ -123,6 +127,7 @@ pub(crate) struct Measured<'a> {
     pub(crate) proxy: &'a [(Contender, Beside)],
     pub(crate) nats: &'a [Beside],
     pub(crate) talk: &'a [Beside],
+    pub(crate) search: &'a [SearchRow],
 }
 
 /// The goals whose rows were measured.
@@ -172,7 +177,12 @@ pub(crate) fn verdicts(measured: &Measured<'_>) -> Vec<Verdict> {
             ..Verdict::default()
         }
     });
-    of_rows.chain(of_python).chain(of_proxy).chain(of_nats).chain(of_talk).collect()
+    let of_search = measured.search.iter().filter(|row| row.key == "search_index_memory").filter_map(|row| {
+        let (what, measured) = ("most memory while indexing", row.values[0]? / 1e6);
+        let goal = Verdict { what, who: "docs", measured, limit: INDEX_LIMIT, ..Verdict::default() };
+        Some(Verdict { unit: " MB", ..goal })
+    });
+    of_rows.chain(of_python).chain(of_proxy).chain(of_nats).chain(of_talk).chain(of_search).collect()
 }
 
 /// Fails if a limit of the specification is exceeded.
@@ -303,6 +313,16 @@ mod tests {
         let found = verdicts(&Measured { nats: &nats, ..Measured::default() });
         let said: Vec<_> = found.iter().map(|goal| (goal.against, goal.is_reached())).collect();
         assert_eq!(said, [("bare NATS", true), ("share", false)]);
+    }
+
+    #[test]
+    fn indexing_has_a_limit_of_memory() {
+        for (bytes, want) in [(100e6, true), (100.1e6, false)] {
+            let values = [Some(bytes), Some(1.0), None, None, None];
+            let row = SearchRow { key: "search_index_memory", label: "l".into(), unit: None, values };
+            let found = verdicts(&Measured { search: &[row], ..Measured::default() });
+            assert_eq!(found.iter().map(Verdict::is_reached).collect::<Vec<_>>(), [want]);
+        }
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl Report {
             proxy: &self.proxy,
             nats: &self.nats,
             talk: &self.talk,
+            search: &self.search,
         })
     }
 

@@ -1,7 +1,8 @@
 //! Links that change when a note is moved: those of other notes to it, and its own.
 //!
 //! Each note is replaced as a whole, so a crash leaves it with its old links or with its new ones. The entry of the
-//! move in the trash lists the changes. Undoing a move takes back exactly these; in a note that was changed since,
+//! move in the trash lists the changes, and is written before the note is moved: the next start finishes what a killed
+//! process has begun. Undoing a move takes back exactly these; in a note that was changed since,
 //! it adjusts the links as a move does.
 
 use std::io;
@@ -32,6 +33,17 @@ pub(crate) struct Relinked {
     pub(crate) left: usize,
     /// How many other notes still have links to the old path.
     pub(crate) linked_from: usize,
+}
+
+/// Why links are changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// For a move that is just made.
+    Move,
+    /// For one of which a killed process has changed some links.
+    Finish,
+    /// The changes are taken back.
+    Undo,
 }
 
 /// The changed links of a note.
@@ -192,17 +204,17 @@ impl Vault {
         Backlinks::new(from, to, files)
     }
 
-    /// Finds the links of notes that lead to the old path, and those of the moved note. Notes that cannot be read are
+    /// Finds the links of notes that lead to the old path, and those of the note that is to be moved. Notes that cannot be read are
     /// skipped.
     pub(crate) fn find_links(&self, links: &Backlinks<'_>) -> (Vec<Change>, Relinked) {
         let (mut changes, mut relinked) = (Vec::new(), Relinked::default());
         let is_linking = |note: &&RelPath| Format::of(note).is_some_and(Format::is_markdown);
         for note in links.files.iter().filter(is_linking) {
             let Ok(text) = snapshot::read(note.as_str(), || self.root.read(note)) else { continue };
-            if Some(note) == links.to {
+            if note == links.from {
                 let (edits, left) = links.own_edits(&text);
                 relinked.left = left;
-                changes.extend(Change::new(note, &text, edits));
+                changes.extend(links.to.and_then(|to| Change::new(to, &text, edits)));
                 continue;
             }
             let (edits, left) = links.edits(note, &text);
@@ -221,16 +233,27 @@ impl Vault {
         &self,
         links: &Backlinks<'_>,
         changes: &[Change],
-        is_undo: bool,
+        way: Way,
         relinked: &mut Relinked,
     ) {
-        let (Some(to), after) = (links.to, if is_undo { Some(links.from) } else { links.to }) else { return };
-        let Some(change) = changes.iter().find(|change| Some(&*change.path) == after.map(RelPath::as_str))
-        else {
-            return;
+        let Some(to) = links.to else { return };
+        let after = if way == Way::Undo { links.from } else { to };
+        let Some(change) = changes.iter().find(|change| change.path == after.as_str()) else { return };
+        let edits = |text: &str| {
+            let own = links.own_edits(text).0;
+            match way {
+                Way::Move => own,
+                // Unless they are changed already; changing them twice would be wrong.
+                Way::Finish
+                    if Change::new(to, text, own.clone()).is_some_and(|new| new.after == change.after) =>
+                {
+                    own
+                }
+                Way::Finish => Vec::new(),
+                Way::Undo => change.undo(text).unwrap_or(own),
+            }
         };
-        let undo = |text: &str| change.undo(text).filter(|_| is_undo);
-        match self.rewrite(to, |text| undo(text).unwrap_or_else(|| links.own_edits(text).0)) {
+        match self.rewrite(to, edits) {
             Some(count) => relinked.changed += count,
             None => relinked.left += change.edits.len(),
         }
@@ -242,13 +265,13 @@ impl Vault {
         &self,
         links: &Backlinks<'_>,
         changes: &[Change],
-        is_undo: bool,
+        way: Way,
         relinked: &mut Relinked,
     ) {
         let moved = [Some(links.from), links.to].map(|path| path.map(RelPath::as_str));
         for change in changes.iter().filter(|change| !moved.contains(&Some(&change.path))) {
             let Ok(note) = admit(&change.path, CHANGE) else { continue };
-            let undo = |text: &str| change.undo(text).filter(|_| is_undo);
+            let undo = |text: &str| change.undo(text).filter(|_| way == Way::Undo);
             let edits = |text: &str| undo(text).unwrap_or_else(|| links.edits(&note, text).0);
             match self.turns.take(&note, || self.rewrite(&note, edits)) {
                 Some(count) => relinked.changed += count,

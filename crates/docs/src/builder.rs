@@ -245,11 +245,15 @@ impl DocumentsBuilder {
             source,
         })?;
         let cache = self.place_cache(&manuals_path, &[&manuals, &vault])?;
+        let vault = Vault::new(vault, self.hard);
+        if !self.read_only {
+            vault.finish_moves();
+        }
         let shared = Shared {
             notes: Manuals::of_vault(notes, self.hard),
             note_search: Search::default(),
             manuals: Manuals::new(manuals, self.hard, self.allow_file_scope),
-            vault: Vault::new(vault, self.hard),
+            vault,
             search: Search::new(cache),
             route: self.route(),
             log: self.log,

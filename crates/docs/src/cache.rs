@@ -104,14 +104,16 @@ impl Cache {
         &self,
         write: impl FnOnce(&mut dyn Write, &str) -> Result<(), Unmerged>,
     ) -> Result<Segment, Unmerged> {
-        self.write(Some(&self.name), &self.key, write)
+        let blob = self.write(Some(&self.name), &self.key, write)?;
+        // The file does not match what was written: handle it as a write error.
+        Segment::open(blob, &self.key).map_err(|_| io::Error::from(io::ErrorKind::InvalidData).into())
     }
 
     /// Writes a part of an index to a file that is deleted when it is no longer used.
     pub(crate) fn scratch(
         &self,
         write: impl FnOnce(&mut dyn Write, &str) -> Result<(), Unmerged>,
-    ) -> Result<Segment, Unmerged> {
+    ) -> Result<Blob, Unmerged> {
         self.write(None, "", write)
     }
 
@@ -120,7 +122,7 @@ impl Cache {
         name: Option<&str>,
         key: &str,
         write: impl FnOnce(&mut dyn Write, &str) -> Result<(), Unmerged>,
-    ) -> Result<Segment, Unmerged> {
+    ) -> Result<Blob, Unmerged> {
         self.make_folder()?;
         let folder = self.open_folder()?;
         sweep_now(folder.as_fd());
@@ -135,9 +137,7 @@ impl Cache {
             disk::sync(&temporary.file)?;
             temporary.take_name(name)?;
         }
-        // The file does not match what was written: handle it as a write error.
-        Segment::open(Blob::File(file.into()), key)
-            .map_err(|_| io::Error::from(io::ErrorKind::InvalidData).into())
+        Ok(Blob::File(file.into()))
     }
 
     fn make_folder(&self) -> io::Result<()> {

@@ -11,7 +11,7 @@ use crate::answer::{
     Undone,
 };
 use crate::arguments::{ManualFind, Spot, VaultFind, VaultMove, VaultPath, VaultRead};
-use crate::backlink::Relinked;
+use crate::backlink::{Relinked, Way};
 use crate::excerpt::shown_title;
 use crate::find::Search;
 use crate::format::Format;
@@ -20,7 +20,7 @@ use crate::lock::Locked;
 use crate::manual::Manuals;
 use crate::path::RelPath;
 use crate::refusal::{Code, Refusal};
-use crate::root::Stamp;
+use crate::root::{Stamp, stat_name};
 use crate::snapshot;
 use crate::trash::{self, MOST_BYTES, What};
 use crate::vault::{CHANGE, Use, Vault, admit};
@@ -52,25 +52,59 @@ impl Vault {
 
     pub(crate) fn move_note(&self, request: &VaultMove) -> Result<Moved, Refusal> {
         let (from, to) = (admit(&request.from, CHANGE)?, admit(&request.to, Use::Create)?);
-        let (links, changes, mut relinked) = self.turns.take_both(&from, &to, || {
-            self.move_now(&from, &to)?;
-            let links = self.backlinks(&from, Some(&to));
-            let (changes, mut relinked) = self.find_links(&links);
-            if let Err(error) = self.trash.note_move(&self.root, &from, &to, &changes) {
+        self.finish_moves();
+        let (links, changes, mut relinked, kept) = self.turns.take_both(&from, &to, || {
+            let (links, changes, mut relinked, kept) = self.move_now(&from, &to, || {
+                let links = self.backlinks(&from, Some(&to));
+                let (changes, relinked) = self.find_links(&links);
+                // Before the note is moved, so that a move that is interrupted can be finished.
+                let kept = self.trash.begin_move(&self.root, &from, &to, &changes);
+                (links, changes, relinked, kept)
+            })?;
+            let kept = kept.inspect_err(|error| {
                 tracing::warn!(path = to.as_str(), %error, "the move cannot be undone by `vault_undo`");
                 self.trash.forget(&self.root, &to);
-            }
-            self.relink_own(&links, &changes, false, &mut relinked);
-            Ok((links, changes, relinked))
+            });
+            self.relink_own(&links, &changes, Way::Move, &mut relinked);
+            Ok((links, changes, relinked, kept))
         })?;
-        self.relink_others(&links, &changes, false, &mut relinked);
+        self.relink_others(&links, &changes, Way::Move, &mut relinked);
+        if let Ok(kept) = kept {
+            kept.finish();
+        }
         Ok(Moved { written_path: to.as_str().to_owned(), links: relinked.into() })
     }
 
-    fn move_now(&self, from: &RelPath, to: &RelPath) -> Result<(), Refusal> {
+    /// Finishes the moves that killed processes have begun, or forgets them if the note was not moved yet.
+    pub(crate) fn finish_moves(&self) {
+        for (kept, trash::Moved { from, changes, to }) in
+            self.trash.unfinished(&self.root).unwrap_or_default()
+        {
+            let (Ok(from), Ok(to)) = (admit(&from, CHANGE), admit(&to, Use::Create)) else { continue };
+            let is_there = |path: &RelPath| matches!(self.root.entry(path), Ok(Some(entry)) if !entry.is_dir);
+            let links = self.turns.take_both(&from, &to, || {
+                let links = (is_there(&to) && !is_there(&from)).then(|| self.backlinks(&from, Some(&to)))?;
+                self.relink_own(&links, &changes, Way::Finish, &mut Relinked::default());
+                Some(links)
+            });
+            if let Some(links) = links {
+                self.relink_others(&links, &changes, Way::Finish, &mut Relinked::default());
+                kept.finish();
+                tracing::info!(%from, %to, "a move that was interrupted is finished");
+            }
+        }
+    }
+
+    /// Moves a note; `prepare` is called before.
+    fn move_now<T>(&self, from: &RelPath, to: &RelPath, prepare: impl FnOnce() -> T) -> Result<T, Refusal> {
         let failed = |error| self.failed(from, &error);
         let (folder, name) = from.split();
         let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
+        if stat_name(folder.as_fd(), name).map_err(failed)?.is_none() {
+            return Err(missing(from));
+        }
+        // Not under the lock, because it may take long.
+        let prepared = prepare();
         // Locked, so that a running append finishes first, and later ones notice that the file is gone.
         let Some(_old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
             return Err(missing(from));
@@ -86,7 +120,7 @@ impl Vault {
             }
         })?;
         new_folder.keep();
-        Ok(())
+        Ok(prepared)
     }
 
     pub(crate) fn delete(&self, request: &VaultPath) -> Result<Deleted, Refusal> {
@@ -116,12 +150,13 @@ impl Vault {
     /// Restores the text before the last overwrite or delete, or moves a note back.
     pub(crate) fn undo(&self, request: &VaultPath) -> Result<Undone, Refusal> {
         let path = admit(&request.path, CHANGE)?;
+        self.finish_moves();
         // The origin must be known to take both turns; it is checked again under the locks.
         let moved = match self.last_change(&path)? {
-            (folder, entry) if entry.what == What::Move => {
-                let (origin, changes) = trash::moved(folder.as_fd(), &entry)
+            (folder, entry) if entry.what != What::Text => {
+                let trash::Moved { from, changes, .. } = trash::moved(folder.as_fd(), &entry)
                     .map_err(|error| Refusal::system(path.as_str(), &error))?;
-                Some((admit(&origin, Use::Create)?, changes))
+                Some((admit(&from, Use::Create)?, changes))
             }
             _ => None,
         };
@@ -132,10 +167,10 @@ impl Vault {
         let (trash, entry, undone) = self.turns.take_both(&path, origin, || {
             let (trash, entry) = self.last_change(&path)?;
             let undone = match (&moved, entry.what) {
-                (Some(_), What::Move) => {
+                (Some(_), What::Move | What::Moving) => {
                     self.move_back(&path, origin)?;
                     if let Some(links) = &links {
-                        self.relink_own(links, changes, true, &mut relinked);
+                        self.relink_own(links, changes, Way::Undo, &mut relinked);
                     }
                     Undoing::Move
                 }
@@ -149,7 +184,7 @@ impl Vault {
             Ok((trash, entry, undone))
         })?;
         if let Some(links) = &links {
-            self.relink_others(links, changes, true, &mut relinked);
+            self.relink_others(links, changes, Way::Undo, &mut relinked);
         }
         // Last, so that an undo that was interrupted can be repeated. Restoring by rename has already removed it.
         trash::remove(trash.as_fd(), &entry);
@@ -158,7 +193,7 @@ impl Vault {
 
     /// Moves a note back, unless an undo that was interrupted has done so.
     fn move_back(&self, path: &RelPath, origin: &RelPath) -> Result<(), Refusal> {
-        match self.move_now(path, origin) {
+        match self.move_now(path, origin, || ()) {
             Err(refusal) if refusal.code == Code::NotFound && self.root.read(origin).is_ok() => Ok(()),
             outcome => outcome,
         }
@@ -288,8 +323,12 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         fs::create_dir(dir.path().join("sub")).unwrap();
         fs::write(dir.path().join("sub/a.md"), "old").unwrap();
-        let vault = Vault::new(Root::open(dir.path()).unwrap(), HardLimits::default());
+        let vault = open(dir.path());
         (dir, vault)
+    }
+
+    fn open(dir: &Path) -> Vault {
+        Vault::new(Root::open(dir).unwrap(), HardLimits::default())
     }
 
     /// Every file below a folder with its text, sorted.
@@ -314,11 +353,11 @@ mod tests {
     fn a_note_has_its_new_name_on_the_disk_before_the_answer() {
         let (_dir, vault) = vault();
         let moved = [Step::Rename, Step::SyncFolder, Step::SyncFolder];
-        let marked = [Step::Create, Step::Write, Step::Sync, Step::Rename];
+        let begun = [Step::Create, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
         let kept = [Step::Create, Step::SetMode, Step::Copy, Step::Sync, Step::Rename];
         let replaced = [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder];
         let steps = |change: Change| fault::steps(|| change(&vault).unwrap());
-        assert_eq!(steps(move_away), [&moved[..], &marked].concat());
+        assert_eq!(steps(move_away), [&begun[..], &moved, &[Step::Rename]].concat());
         assert_eq!(steps(undo_move), [&moved[..], &[Step::Unlink]].concat());
         assert_eq!(steps(delete), moved);
         assert_eq!(steps(undo), [&moved[..], &[Step::Unlink]].concat());
@@ -441,6 +480,96 @@ mod tests {
             // On a full disk the move could not be recorded either.
             assert_eq!(undo_move(&vault).unwrap_err().code, Code::NotFound);
         }
+    }
+
+    const KILLED: &str = "TOOLBRIDGE_DOCS_TEST_KILLED";
+    const STEPS: [Step; 7] =
+        [Step::Create, Step::SetMode, Step::Write, Step::Sync, Step::Rename, Step::SyncFolder, Step::Unlink];
+
+    /// Not a test by itself: the process that the next one starts. It moves a note and kills itself before a step.
+    #[test]
+    fn child() {
+        let Ok(job) = std::env::var(KILLED) else { return };
+        let [step, nth, dir] = job.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{job}") };
+        let mut left: usize = nth.parse().unwrap();
+        let kill = move || {
+            left -= 1;
+            if left == 0 {
+                let itself = rustix::process::getpid();
+                rustix::process::kill_process(itself, rustix::process::Signal::KILL).unwrap();
+            }
+        };
+        let vault = open(Path::new(dir));
+        fault::meanwhile(STEPS[step.parse::<usize>().unwrap()], kill, || move_away(&vault)).unwrap();
+    }
+
+    #[test]
+    fn a_move_that_is_killed_before_any_step_is_finished_by_the_next_start_or_was_not_made() {
+        let (dir, vault) = linked_vault();
+        let before = notes(dir.path());
+        move_away(&vault).unwrap();
+        let after = notes(dir.path());
+        let mut found = [0, 0];
+        for (place, step) in STEPS.into_iter().enumerate() {
+            for nth in 1.. {
+                let (dir, _) = linked_vault();
+                let child = std::process::Command::new(std::env::current_exe().unwrap())
+                    .args(["--exact", "note::tests::child"])
+                    .env(KILLED, format!("{place} {nth} {}", dir.path().display()))
+                    .output()
+                    .unwrap();
+                if child.status.success() {
+                    break;
+                }
+                assert_eq!(
+                    std::os::unix::process::ExitStatusExt::signal(&child.status),
+                    Some(9),
+                    "{child:?}"
+                );
+                let vault = open(dir.path());
+                vault.finish_moves();
+                let (now, what) = (notes(dir.path()), format!("{step:?} {nth}"));
+                assert!(now == before || now == after, "{what}: {now:?}");
+                assert!(vault.trash.unfinished(&vault.root).unwrap_or_default().is_empty(), "{what}");
+                found[usize::from(now == after)] += 1;
+                if now == before {
+                    move_away(&vault).unwrap();
+                }
+                undo_move(&vault).unwrap();
+                assert_eq!(notes(dir.path()), before, "{what}");
+            }
+        }
+        assert!(found[0] > 4 && found[1] > 10, "{found:?}");
+    }
+
+    #[test]
+    fn only_the_move_of_a_dead_process_is_finished_and_no_link_is_changed_twice() {
+        let (dir, vault) = linked_vault();
+        let [from, to] = ["sub/a.md", "new/b.md"].map(|path| RelPath::parse(path).unwrap());
+        let (changes, _) = vault.find_links(&vault.backlinks(&from, Some(&to)));
+        let kept = vault.trash.begin_move(&vault.root, &from, &to, &changes).unwrap();
+        let trash = dir.path().join(".system/trash");
+        let entry = fs::read_dir(&trash).unwrap().next().unwrap().unwrap().path();
+        let recorded = fs::read(&entry).unwrap();
+        fs::create_dir(dir.path().join("new")).unwrap();
+        fs::rename(dir.path().join("sub/a.md"), dir.path().join("new/b.md")).unwrap();
+        open(dir.path()).finish_moves();
+        assert_eq!(
+            fs::read_to_string(dir.path().join("sub/c.md")).unwrap(),
+            "[a](a.md)",
+            "its process lives"
+        );
+        drop(kept);
+        // As a killed process leaves it; then somebody has changed the note.
+        fs::create_dir_all(&trash).unwrap();
+        fs::write(&entry, recorded).unwrap();
+        let own = "[c](../sub/c.md) [self](b.md) more";
+        fs::write(dir.path().join("new/b.md"), own).unwrap();
+        open(dir.path()).finish_moves();
+        assert_eq!(
+            notes(dir.path()).map(Option::unwrap_or_default),
+            ["", own, "[a](../new/b.md)", "[a](new/b.md)"]
+        );
     }
 
     #[test]

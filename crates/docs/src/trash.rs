@@ -14,11 +14,12 @@ use crate::attributes;
 use crate::backlink::Change;
 use crate::disk;
 use crate::limit::MAX_SOURCE_BYTES;
+use crate::lock::try_lock;
 use crate::path::RelPath;
 use crate::print::Hash;
 use crate::root::{NewFolder, Root, Stamp, check_regular, open_name, stat_name};
 use crate::temporary::{Swept, Temporary};
-use crate::write::relocate;
+use crate::write::{ATTEMPTS, is_taken, relocate};
 
 /// The maximum number of entries, and their maximum size in total; the oldest are removed first.
 const MOST_ENTRIES: usize = 100;
@@ -34,15 +35,22 @@ const MAX_NAME_BYTES: usize = 255;
 pub(crate) enum What {
     /// Deleted or overwritten; the entry contains the old text.
     Text,
-    /// Moved; the entry contains the old path and, on the next line, the changed links.
+    /// Moved; the entry contains the old path, the changed links and the new path, a line each.
     Move,
+    /// The same, until the note is moved and all links are changed.
+    Moving,
 }
 
 impl What {
-    const LETTERS: [(char, Self); 2] = [('t', Self::Text), ('m', Self::Move)];
+    const LETTERS: [(char, Self); 3] = [('t', Self::Text), ('m', Self::Move), ('b', Self::Moving)];
 
     fn letter(self) -> char {
-        if self == Self::Text { 't' } else { 'm' }
+        let [text, moved, moving] = Self::LETTERS.map(|(letter, _)| letter);
+        match self {
+            Self::Text => text,
+            Self::Move => moved,
+            Self::Moving => moving,
+        }
     }
 }
 
@@ -93,20 +101,34 @@ impl Trash {
         })
     }
 
-    /// Records the old path of a note that was moved to `path`, and the links that are changed with it.
-    pub(crate) fn note_move(
+    /// Records a move that is about to be made, and the links that are changed with it.
+    pub(crate) fn begin_move(
         &self,
         root: &Root,
         from: &RelPath,
-        path: &RelPath,
+        to: &RelPath,
         changes: &[Change],
-    ) -> io::Result<()> {
-        let mut entry = from.as_str().as_bytes().to_vec();
-        if !changes.is_empty() {
-            entry.push(b'\n');
-            serde_json::to_writer(&mut entry, changes)?;
+    ) -> io::Result<Keeping> {
+        let entry = format!("{from}\n{}\n{to}", serde_json::to_string(changes)?);
+        let kept = self.put(root, to, What::Moving, |file| disk::write_all(file, entry.as_bytes()))?;
+        kept.folder.as_ref().map_or(Ok(()), |folder| disk::sync_folder(folder.dir.as_fd()))?;
+        Ok(kept)
+    }
+
+    /// The moves that processes have begun and not finished before they were killed.
+    pub(crate) fn unfinished(&self, root: &Root) -> io::Result<Vec<(Keeping, Moved)>> {
+        let mut found = Vec::new();
+        // Not created if it does not exist.
+        let dir = root.folder(Some(&self.path))?;
+        for entry in entries(dir.as_fd())?.into_iter().filter(|entry| entry.what == What::Moving) {
+            let file = File::from(open_name(dir.as_fd(), &entry.name, OFlags::RDONLY, Mode::empty())?);
+            if try_lock(&file)? && stat_name(dir.as_fd(), &entry.name)?.is_some() {
+                let moved = moved(dir.as_fd(), &entry)?;
+                let (folder, name) = (Some(self.folder(root)?), entry.name);
+                found.push((Keeping { folder, name, others: Vec::new(), _locked: Some(file) }, moved));
+            }
         }
-        self.put(root, path, What::Move, |to| disk::write_all(to, &entry)).map(Keeping::settle)
+        Ok(found)
     }
 
     /// Moves the note itself into the trash.
@@ -120,7 +142,7 @@ impl Trash {
         let folder = self.folder(root)?;
         let (entry, others) = new_name(folder.dir.as_fd(), What::Text, path)?;
         relocate(dir, name, folder.dir.as_fd(), &entry)?;
-        Keeping { folder: Some(folder), name: entry, others }.settle();
+        Keeping { folder: Some(folder), name: entry, others, _locked: None }.settle();
         Ok(())
     }
 
@@ -129,17 +151,33 @@ impl Trash {
         root: &Root,
         path: &RelPath,
         what: What,
-        fill: impl FnOnce(&File) -> io::Result<()>,
+        fill: impl Fn(&File) -> io::Result<()>,
+    ) -> io::Result<Keeping> {
+        let put = || self.put_once(root, path, what, &fill);
+        // Another process was quicker with the same name, or has removed the folder that it had made.
+        let is_meanwhile = |error: &io::Error| is_taken(error) || error.kind() == io::ErrorKind::NotFound;
+        (1..ATTEMPTS)
+            .map(|_| put())
+            .find(|outcome| !outcome.as_ref().is_err_and(is_meanwhile))
+            .unwrap_or_else(put)
+    }
+
+    fn put_once(
+        &self,
+        root: &Root,
+        path: &RelPath,
+        what: What,
+        fill: impl Fn(&File) -> io::Result<()>,
     ) -> io::Result<Keeping> {
         let folder = self.folder(root)?;
         let (name, others) = new_name(folder.dir.as_fd(), what, path)?;
-        {
+        let locked = {
             let temporary = Temporary::create(folder.dir.as_fd(), Mode::from_raw_mode(0o600))?;
             fill(&temporary.file)?;
             disk::sync(&temporary.file)?;
-            temporary.take_new_name(&name)?;
-        }
-        Ok(Keeping { folder: Some(folder), name, others })
+            temporary.take_new_name(&name)?
+        };
+        Ok(Keeping { folder: Some(folder), name, others, _locked: Some(locked) })
     }
 
     fn folder(&self, root: &Root) -> io::Result<NewFolder> {
@@ -170,16 +208,33 @@ impl Trash {
     }
 }
 
-/// A stored copy; it is removed on drop, unless its note was replaced.
+/// A stored copy or a move; it is removed on drop, unless its note was replaced or moved.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     folder: Option<NewFolder>,
     name: String,
     /// The entries that existed before.
     others: Vec<Entry>,
+    /// Locked, to tell a move from one of a dead process.
+    _locked: Option<File>,
 }
 
 impl Keeping {
+    /// The move is made, with all its links.
+    pub(crate) fn finish(mut self) {
+        if let Some(folder) = &self.folder {
+            let [moving, moved] = [What::Moving, What::Move].map(|what| format!("-{}", what.letter()));
+            let name = self.name.replacen(&moving, &moved, 1);
+            match disk::move_new(folder.dir.as_fd(), &self.name, folder.dir.as_fd(), &name) {
+                Ok(()) => self.name = name,
+                Err(error) => {
+                    tracing::warn!(name = self.name, %error, "the move stays recorded as unfinished");
+                }
+            }
+        }
+        self.settle();
+    }
+
     pub(crate) fn settle(mut self) {
         if let Some(folder) = self.folder.take() {
             let dir = folder.dir.as_fd();
@@ -211,11 +266,21 @@ pub(crate) fn content(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// The old path of a note that was moved, and the links that were changed with it.
-pub(crate) fn moved(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<(String, Vec<Change>)> {
+/// A recorded move.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    pub(crate) from: String,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) to: String,
+}
+
+/// The move of an entry; earlier versions have recorded only the old path.
+pub(crate) fn moved(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<Moved> {
     let content = String::from_utf8_lossy(&content(dir, entry)?).into_owned();
-    let (path, changes) = content.split_once('\n').unwrap_or((&content, "[]"));
-    Ok((path.to_owned(), serde_json::from_str(changes).unwrap_or_default()))
+    let mut lines = content.split('\n');
+    let mut line = || lines.next().unwrap_or_default();
+    let (from, changes, to) = (line().to_owned(), line(), line().to_owned());
+    Ok(Moved { from, changes: serde_json::from_str(changes).unwrap_or_default(), to })
 }
 
 /// Removes the oldest of the earlier entries: first of the same note, then of all.

@@ -1,11 +1,13 @@
 //! Merges several segments into one and drops the dead files.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io::{self, Write};
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use super::posting::{List, Posting, Postings};
-use super::segment::{Ahead, Broken, DocId, FileId, Live, Segment, Sink, Term, check, compare_paths};
+use super::segment::{Ahead, Area, Broken, DocId, FileId, Live, Segment, Sink, Term, check, compare_paths};
 
 /// Why a merge failed.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ pub(crate) fn merge(
     let mut sink = Sink::new(out)?;
     let mut parts: Vec<_> = parts.iter().map(|(segment, live)| Part::new(segment, live)).collect();
     let mut next = 0;
-    while let Some(first) = first(&parts, |part| part.path(), compare_paths) {
+    while let Some(first) = first(&parts) {
         let part = &mut parts[first];
         let (segment, file) = (part.segment, part.file);
         let docs = segment.docs_in(file);
@@ -57,22 +59,26 @@ pub(crate) fn merge(
     for part in &mut parts {
         part.begin_terms()?;
     }
-    let mut merged = Vec::new();
+    let entry = |(place, part): (usize, &mut Part<'_>)| Some(Reverse((part.take_text()?, place)));
+    let mut next: BinaryHeap<_> = parts.iter_mut().enumerate().filter_map(entry).collect();
+    let (mut having, mut list) = (Vec::new(), List::default());
     let mut count = 0_usize;
-    while let Some(first) = first(&parts, |part| part.term().map(|term| term.text.as_str()), Ord::cmp) {
-        let text = parts[first].term().map(|term| term.text.clone()).unwrap_or_default();
-        merged.clear();
-        for part in parts.iter_mut().filter(|part| part.term().is_some_and(|term| term.text == text)) {
-            part.take_postings(&mut merged)?;
+    while let Some(Reverse((text, first))) = next.pop() {
+        having.clear();
+        having.push(first);
+        while next.peek().is_some_and(|Reverse((other, _))| *other == text) {
+            having.extend(next.pop().map(|Reverse((_, place))| place));
         }
-        // Stable sort; the postings of each part are already sorted.
-        merged.sort_by_key(|posting: &Posting| posting.doc);
-        if !merged.is_empty() {
-            let mut list = List::default();
-            for posting in &merged {
-                list.push(*posting);
-            }
+        let has = |(place, _): &(usize, &mut Part<'_>)| having.contains(place);
+        let lists = parts.iter_mut().enumerate().filter(has).map(|(_, part)| part.postings());
+        list.clear();
+        interleave(lists.collect::<Result<_, _>>()?, |posting| list.push(posting));
+        if list.documents.all > 0 {
             sink.term(&text, &list)?;
+        }
+        for place in &having {
+            parts[*place].next_term()?;
+            next.extend(entry((*place, &mut parts[*place])));
         }
         count += 1;
         if count.is_multiple_of(1000) && is_gone() {
@@ -82,14 +88,30 @@ pub(crate) fn merge(
     Ok(sink.finish(key)?)
 }
 
-/// The part whose next item sorts first.
-fn first<'a, T: ?Sized + 'a>(
-    parts: &'a [Part<'_>],
-    next: impl Fn(&'a Part<'_>) -> Option<&'a T>,
-    compare: impl Fn(&T, &T) -> Ordering,
-) -> Option<usize> {
-    let there = parts.iter().enumerate().filter_map(|(place, part)| Some((place, next(part)?)));
-    there.min_by(|one, other| compare(one.1, other.1)).map(|(place, _)| place)
+/// Calls `each` with the postings of all lists, sorted by document.
+fn interleave(mut lists: Vec<Peekable<impl Iterator<Item = Posting>>>, mut each: impl FnMut(Posting)) {
+    loop {
+        // A list with the first document, which goes on up to the first document of the others.
+        let (mut first, mut start, mut end) = (None, DocId::MAX, DocId::MAX);
+        for (place, list) in lists.iter_mut().enumerate() {
+            let Some(posting) = list.peek() else { continue };
+            if first.is_none() || posting.doc < start {
+                (first, start, end) = (Some(place), posting.doc, start);
+            } else {
+                end = end.min(posting.doc);
+            }
+        }
+        let Some(first) = first else { return };
+        while let Some(posting) = lists[first].next_if(|posting| posting.doc <= end) {
+            each(posting);
+        }
+    }
+}
+
+/// The part whose next file sorts first.
+fn first(parts: &[Part<'_>]) -> Option<usize> {
+    let there = parts.iter().enumerate().filter_map(|(place, part)| Some((place, part.path()?)));
+    there.min_by(|one, other| compare_paths(one.1, other.1)).map(|(place, _)| place)
 }
 
 /// A segment that is being merged.
@@ -134,20 +156,31 @@ impl<'a> Part<'a> {
         self.terms.as_slice().first()
     }
 
-    /// Appends the live postings of the next term with their new document numbers, and advances to the next
-    /// term.
-    fn take_postings(&mut self, out: &mut Vec<Posting>) -> Result<(), Broken> {
-        let Some(term) = self.terms.next() else { return Ok(()) };
-        let bytes = self.ahead.read(&self.segment.blob, term.postings.range.clone())?;
-        check(bytes, term.postings.crc)?;
+    /// The text of the next term, which is then without it.
+    fn take_text(&mut self) -> Option<String> {
+        self.terms.as_mut_slice().first_mut().map(|term| std::mem::take(&mut term.text))
+    }
+
+    /// The live postings of the next term with their new document numbers.
+    fn postings(&mut self) -> Result<Peekable<impl Iterator<Item = Posting>>, Broken> {
+        let Area { range, crc } = self.term().map(|term| term.postings.clone()).unwrap_or_default();
+        let bytes = self.ahead.read(&self.segment.blob, range)?;
+        check(bytes, crc)?;
+        let (live, starts) = (self.live, &self.starts);
         let mut file = 0;
-        for Posting { doc, counts } in Postings::of(bytes).filter(|posting| self.live.has_doc(posting.doc)) {
-            if self.starts.get(file + 1).is_some_and(|(start, _)| *start <= doc) {
-                file += self.starts[file + 1..].partition_point(|(start, _)| *start <= doc);
+        let renumbered = move |Posting { doc, counts }| {
+            if starts.get(file + 1).is_some_and(|(start, _)| *start <= doc) {
+                file += starts[file + 1..].partition_point(|(start, _)| *start <= doc);
             }
-            let (start, new) = *self.starts.get(file).ok_or(Broken)?;
-            out.push(Posting { doc: new + doc.checked_sub(start).ok_or(Broken)?, counts });
-        }
+            let (start, new) = starts.get(file)?;
+            Some(Posting { doc: new + doc.checked_sub(*start)?, counts })
+        };
+        let alive = Postings::of(bytes).filter(move |posting| live.has_doc(posting.doc));
+        Ok(alive.map_while(renumbered).peekable())
+    }
+
+    fn next_term(&mut self) -> Result<(), Broken> {
+        self.terms.next();
         if self.term().is_none() {
             self.terms = self.segment.block(self.block)?.into_iter();
             self.block += 1;

@@ -26,6 +26,12 @@ pub(super) struct List {
 }
 
 impl List {
+    /// Empties it and keeps its memory.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        (self.documents, self.last) = (Documents::default(), 0);
+    }
+
     /// Adds a posting; documents must be added in order.
     pub(super) fn push(&mut self, Posting { doc, counts }: Posting) {
         let delta = u64::from(doc - self.last) << 2;

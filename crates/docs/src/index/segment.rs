@@ -3,16 +3,16 @@
 //! ```text
 //! magic
 //! documents    of one file after the other: line, fingerprint, title, where the text is
+//! lengths      of each document: how many words each of its parts has
+//! files        sorted by path: what each was when it was read, and where its documents are
 //! terms        in blocks, sorted: the postings of one term after the other, then what the block has: how many documents
 //!              have a term, in all and in each part, and how long its postings are
 //! shapes       of each term: its letters and its length, to tell most apart from a mistyped word
-//! lengths      of each document: how many words each of its parts has
-//! files        sorted by path: what each was when it was read, and where its documents are
 //! blocks       the first term of each block, and where the block is
 //! footer       where all that is; its size, its checksum, magic
 //! ```
 //!
-//! The last four are kept in memory; the rest is read on demand. Everything has a checksum that is verified
+//! Lengths, files and blocks are kept in memory; the rest is read on demand. Everything has a checksum that is verified
 //! on each read.
 
 use std::borrow::Cow;
@@ -38,7 +38,7 @@ const VERSION: u64 = 3;
 const MAGIC: &[u8; 8] = b"tbr-docs";
 const TRAILER_BYTES: u64 = 16;
 /// How many bytes to read ahead.
-const AHEAD_BYTES: u64 = 256 * 1024;
+const AHEAD_BYTES: u64 = 64 * 1024;
 /// How many terms are read to find one.
 pub(super) const BLOCK_TERMS: usize = 32;
 pub(super) const SHAPE_BYTES: usize = 5;
@@ -72,14 +72,11 @@ impl Blob {
     }
 
     pub(super) fn read(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, Broken> {
-        let count = usize::try_from(range.end.checked_sub(range.start).ok_or(Broken)?).map_err(|_| Broken)?;
         match self {
-            Self::Memory(bytes) => {
-                let start = usize::try_from(range.start).map_err(|_| Broken)?;
-                Ok(Cow::Borrowed(bytes.get(start..start + count).ok_or(Broken)?))
-            }
+            Self::Memory(bytes) => Ok(Cow::Borrowed(slice(bytes, 0, &range)?)),
             Self::File(file) => {
-                let mut bytes = vec![0; count];
+                let count = range.end.checked_sub(range.start).ok_or(Broken)?;
+                let mut bytes = vec![0; usize::try_from(count).map_err(|_| Broken)?];
                 file.read_exact_at(&mut bytes, range.start)?;
                 Ok(Cow::Owned(bytes))
             }
@@ -526,13 +523,15 @@ fn take_file<'a>(bytes: &mut Taker<'a>) -> Result<(FileEntry<'a>, DocId, u64, u3
     Ok((FileEntry { path, mark, is_settled: is_settled == 1, title }, docs, size, crc))
 }
 
-/// Writes a segment front to back: files with their documents, then terms, then the tables.
+/// Writes a segment front to back: files with their documents, then their tables, then terms and theirs.
 pub(crate) struct Sink<'a> {
     out: &'a mut dyn Write,
     at: u64,
     totals: Totals,
     lengths: Vec<u8>,
     files: Vec<u8>,
+    /// Where `lengths` and `files` were written.
+    written: Option<[Area; 2]>,
     shapes: Vec<u8>,
     blocks: Vec<u8>,
     /// The current block: its terms, its first term, and the position of its postings.
@@ -551,6 +550,7 @@ impl<'a> Sink<'a> {
             totals: Totals::default(),
             lengths: Vec::new(),
             files: Vec::new(),
+            written: None,
             shapes: Vec::new(),
             blocks: Vec::new(),
             block: Vec::new(),
@@ -597,6 +597,7 @@ impl<'a> Sink<'a> {
     pub(super) fn term(&mut self, text: &str, postings: &List) -> io::Result<()> {
         if self.terms.is_multiple_of(BLOCK_TERMS) {
             self.end_block()?;
+            self.end_files()?;
             text.clone_into(&mut self.first);
             self.postings = self.at;
             self.last.clear();
@@ -618,18 +619,35 @@ impl<'a> Sink<'a> {
         self.write(&postings.bytes)
     }
 
+    fn area(&mut self, bytes: &[u8]) -> io::Result<Area> {
+        let start = self.at;
+        self.write(bytes)?;
+        Ok(Area { range: start..self.at, crc: crc32fast::hash(bytes) })
+    }
+
+    /// Writes the tables of the files, unless that is done. They would take memory while terms are added.
+    fn end_files(&mut self) -> io::Result<[Area; 2]> {
+        if let Some(written) = &self.written {
+            return Ok(written.clone());
+        }
+        let [lengths, files] = [&mut self.lengths, &mut self.files].map(std::mem::take);
+        let written = [self.area(&lengths)?, self.area(&files)?];
+        self.written = Some(written.clone());
+        Ok(written)
+    }
+
     /// Writes the terms of the current block behind their postings.
     fn end_block(&mut self) -> io::Result<()> {
         if self.block.is_empty() {
             return Ok(());
         }
         let mut block = std::mem::take(&mut self.block);
+        let Area { range, crc } = self.area(&block)?;
         put_text(&mut self.blocks, &self.first);
-        put(&mut self.blocks, self.at);
+        put(&mut self.blocks, range.start);
         put(&mut self.blocks, block.len() as u64);
         put(&mut self.blocks, self.postings);
-        self.blocks.extend_from_slice(&crc32fast::hash(&block).to_le_bytes());
-        self.write(&block)?;
+        self.blocks.extend_from_slice(&crc.to_le_bytes());
         block.clear();
         self.block = block;
         Ok(())
@@ -637,6 +655,9 @@ impl<'a> Sink<'a> {
 
     pub(crate) fn finish(mut self, key: &str) -> io::Result<()> {
         self.end_block()?;
+        let [lengths, files] = self.end_files()?;
+        let [shapes, blocks] = [&mut self.shapes, &mut self.blocks].map(std::mem::take);
+        let (shapes, blocks) = (self.area(&shapes)?, self.area(&blocks)?);
         let mut footer = Vec::new();
         put(&mut footer, VERSION);
         put_text(&mut footer, key);
@@ -645,13 +666,10 @@ impl<'a> Sink<'a> {
             put(&mut footer, self.totals.words[field]);
             put(&mut footer, self.totals.fields[field]);
         }
-        let [shapes, lengths, files, blocks] =
-            [&mut self.shapes, &mut self.lengths, &mut self.files, &mut self.blocks].map(std::mem::take);
-        for area in [shapes, lengths, files, blocks] {
-            put(&mut footer, self.at);
-            put(&mut footer, area.len() as u64);
-            footer.extend_from_slice(&crc32fast::hash(&area).to_le_bytes());
-            self.write(&area)?;
+        for Area { range, crc } in [shapes, lengths, files, blocks] {
+            put(&mut footer, range.start);
+            put(&mut footer, range.end - range.start);
+            footer.extend_from_slice(&crc.to_le_bytes());
         }
         self.write(&footer)?;
         let size = u32::try_from(footer.len()).map_err(io::Error::other)?;
@@ -676,16 +694,26 @@ pub(super) struct Ahead {
 
 impl Ahead {
     pub(super) fn read<'a>(&'a mut self, blob: &'a Blob, range: Range<u64>) -> Result<&'a [u8], Broken> {
-        let end = self.at + self.bytes.len() as u64;
-        if range.start < self.at || range.end > end {
-            // If reading ahead would pass the end of the segment, only the requested range is read.
-            let wanted = range.start..range.end.max(range.start + AHEAD_BYTES);
-            let read = blob.read(wanted).or_else(|Broken| blob.read(range.clone()))?;
-            self.bytes = read.into_owned();
-            self.at = range.start;
+        match blob {
+            Blob::Memory(bytes) => slice(bytes, 0, &range),
+            Blob::File(file) => {
+                if slice(&self.bytes, self.at, &range).is_err() {
+                    let end = range.end.max(blob.size()?.min(range.start + AHEAD_BYTES));
+                    let count = end.checked_sub(range.start).ok_or(Broken)?;
+                    // The same memory again: a merge reads many segments at once.
+                    self.bytes.resize(usize::try_from(count).map_err(|_| Broken)?, 0);
+                    self.at = range.start;
+                    file.read_exact_at(&mut self.bytes, range.start)?;
+                }
+                slice(&self.bytes, self.at, &range)
+            }
         }
-        let start = usize::try_from(range.start - self.at).map_err(|_| Broken)?;
-        let count = usize::try_from(range.end - range.start).map_err(|_| Broken)?;
-        self.bytes.get(start..start + count).ok_or(Broken)
     }
+}
+
+/// A range of bytes of which the first is at `at`.
+fn slice<'a>(bytes: &'a [u8], at: u64, range: &Range<u64>) -> Result<&'a [u8], Broken> {
+    let place = |point: u64| usize::try_from(point.checked_sub(at)?).ok();
+    let places = place(range.start).zip(place(range.end));
+    places.and_then(|(start, end)| bytes.get(start..end)).ok_or(Broken)
 }

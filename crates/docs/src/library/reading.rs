@@ -48,8 +48,15 @@ impl Library {
             work.run(is_gone);
         });
         let made = work.made.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Only now, because their tables and the drafts would be in memory at the same time.
+        let opened = made.into_iter().map(|blob| Segment::open(blob, "")).collect::<Result<Vec<_>, _>>();
+        let Ok(opened) = opened else {
+            tracing::warn!("a part of the index cannot be read; the index stays in memory");
+            self.cache = None;
+            return self.read(manuals, stale, is_gone);
+        };
         let parts = Arc::make_mut(&mut self.parts);
-        for segment in made {
+        for segment in opened {
             let live = Live::all(&segment);
             parts.push((Arc::new(segment), live));
         }
@@ -69,7 +76,7 @@ struct Work<'a> {
     next: AtomicUsize,
     is_stopped: AtomicBool,
     cache: Option<&'a Cache>,
-    made: Mutex<Vec<Segment>>,
+    made: Mutex<Vec<Blob>>,
     /// Files to try again at the next refresh.
     again: Mutex<Vec<RelPath>>,
 }
@@ -133,13 +140,13 @@ impl Work<'_> {
             let written = cache.scratch(|out, key| Ok(draft.write(out, key)?));
             written.inspect_err(|error| tracing::warn!(?error, "a part of the index stays in memory")).ok()
         });
-        let segment = on_disk.unwrap_or_else(|| {
+        let blob = on_disk.unwrap_or_else(|| {
             let mut bytes = Vec::new();
             draft.write(&mut bytes, "").expect("memory can be written to");
             bytes.shrink_to_fit();
-            Segment::open(Blob::Memory(bytes), "").expect("it was just written")
+            Blob::Memory(bytes)
         });
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).push(segment);
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).push(blob);
     }
 }
 

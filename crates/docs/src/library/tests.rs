@@ -274,6 +274,28 @@ fn an_index_that_cannot_be_written_leaves_the_one_before() {
 }
 
 #[test]
+fn a_part_that_cannot_be_read_again_is_made_in_memory() {
+    let desk = Desk::new();
+    // Large enough to be written to the disk, and in more than one piece.
+    let words: String = (0..150_000).map(|number| format!("w{number:06}x ")).collect();
+    fs::write(desk.path("manuals/m/large.md"), words).unwrap();
+    let search = desk.keeping();
+    let (cache, cuts) = (desk.path("cache"), std::rc::Rc::new(std::cell::Cell::new(0)));
+    let cut = std::rc::Rc::clone(&cuts);
+    let damage = move || {
+        for file in files(&cache) {
+            fs::OpenOptions::new().write(true).open(file).unwrap().set_len(0).unwrap();
+            cut.set(cut.get() + 1);
+        }
+    };
+    fault::meanwhile(Step::Write, damage, || refresh(&search, &desk.manuals));
+    assert!(cuts.get() > 1, "nothing was cut");
+    assert!(lock(&search.0).cache.is_none());
+    assert_eq!(desk.answers(&search), desk.truth());
+    assert_eq!(desk.answers_to(&search, &["w012345x"])[0]["total"], 1);
+}
+
+#[test]
 fn small_indexes_are_kept_only_where_a_folder_was_named() {
     let desk = Desk::new();
     let usual = Cache::new(desk.path("cache"), &desk.path("manuals"), false);

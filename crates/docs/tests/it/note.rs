@@ -314,6 +314,68 @@ fn nothing_that_is_appended_is_lost_while_a_note_moves() {
     assert_eq!(lines, want);
 }
 
+#[test]
+fn a_start_finishes_a_move_that_was_interrupted_unless_it_is_read_only() {
+    let workspace = Workspace::new();
+    workspace.note("b.md", "moved");
+    workspace.note("top.md", "[a](a.md)");
+    let changes = json!([{ "path": "top.md", "after": 0, "edits": [] }]);
+    workspace.note(".system/trash/000001-b0123456789abcdef-b.md", format!("a.md\n{changes}\nb.md"));
+    for (read_only, want) in [(true, "[a](a.md)"), (false, "[a](b.md)")] {
+        Client::new(workspace.builder().read_only(read_only));
+        assert_eq!(workspace.text("top.md"), want);
+    }
+    assert_eq!(workspace.trash(), ["000001-m0123456789abcdef-b.md"]);
+}
+
+/// Two servers on one vault, for which only the disk decides.
+#[test]
+fn of_two_moves_at_once_one_wins_and_the_other_changes_nothing() {
+    let workspace = Workspace::new();
+    let clients = [workspace.open(), workspace.open()];
+    let start = std::sync::Barrier::new(2);
+    for (round, (moves, code)) in [
+        ([("sub/a.md", "x.md"), ("sub/a.md", "far/y.md")], "not_found"),
+        ([("sub/a.md", "x.md"), ("sub/b.md", "x.md")], "conflict"),
+    ]
+    .iter()
+    .cycle()
+    .take(20)
+    .enumerate()
+    {
+        workspace.note("sub/a.md", "A [top](../top.md)");
+        workspace.note("sub/b.md", "B [top](../top.md)");
+        workspace.note("top.md", "[a](sub/a.md) [b](sub/b.md)");
+        let answers = std::thread::scope(|scope| {
+            let calls = [0, 1].map(|place| {
+                let (client, (from, to), start) = (&clients[place], moves[place], &start);
+                scope.spawn(move || {
+                    start.wait();
+                    client.call("vault_move", &moved(from, to))
+                })
+            });
+            calls.map(|call| call.join().unwrap())
+        });
+        let won = usize::from(answers[0]["isError"] == true);
+        assert_eq!(answers[won]["isError"], false, "{round}: {answers:?}");
+        assert_eq!(answers[1 - won]["structuredContent"]["code"], *code, "{round}: {answers:?}");
+        let (from, to) = moves[won];
+        let (stays, letter) = if from == "sub/a.md" { ("sub/b.md", "A") } else { ("sub/a.md", "B") };
+        let mut want = vec![stays.to_owned(), "top.md".into(), to.into()];
+        want.sort();
+        let files: Vec<_> = vault_bytes(&workspace).into_iter().map(|(file, _)| file).collect();
+        assert_eq!(files, want, "{round}");
+        let up = if to.starts_with("far") { "../" } else { "" };
+        assert_eq!(workspace.text(to), format!("{letter} [top]({up}top.md)"), "{round}");
+        let top = "[a](sub/a.md) [b](sub/b.md)".replace(from, to);
+        assert_eq!(workspace.text("top.md"), top, "{round}");
+        // The loser has recorded nothing, so undoing the winner's move restores everything.
+        clients[1 - won].ok("vault_undo", &path(to));
+        assert_eq!(workspace.text("top.md"), "[a](sub/a.md) [b](sub/b.md)", "{round}");
+        assert_eq!(workspace.trash(), Vec::<String>::new(), "{round}");
+    }
+}
+
 /// Every visible file of the vault with its bytes.
 fn vault_bytes(workspace: &Workspace) -> Vec<(String, Vec<u8>)> {
     let files =
