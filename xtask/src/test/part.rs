@@ -157,7 +157,11 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[],
         after: &[],
         run: |stage, output| {
-            output.run(&mut stage.cargo("check --package toolbridge --no-default-features --quiet"))
+            for features in ["", " --features macros"] {
+                let check = format!("check --package toolbridge --no-default-features{features} --quiet");
+                output.run(&mut stage.cargo(&check))?;
+            }
+            Ok(())
         },
     },
     Part {
