@@ -170,9 +170,10 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[],
         after: &[],
         run: |stage, output| {
+            // Always with the crate of the macros, so that both checks share their dependencies.
+            let both = "check --package toolbridge --package toolbridge-macros --no-default-features --quiet";
             for features in ["", " --features macros"] {
-                let check = format!("check --package toolbridge --no-default-features{features} --quiet");
-                output.run(&mut stage.cargo(&check))?;
+                output.run(&mut stage.cargo(&format!("{both}{features}")))?;
             }
             Ok(())
         },
