@@ -3,6 +3,8 @@
 #![allow(clippy::print_stderr, reason = "a command for people")]
 
 pub mod bridge;
+#[cfg(test)]
+mod compile_errors;
 pub mod nats;
 pub mod project;
 pub mod python;

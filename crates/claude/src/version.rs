@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::io::AsyncReadExt as _;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use toolbridge_ipc::session_dir;
 
@@ -98,25 +99,31 @@ pub fn takes_plain_prompts(version: &str) -> bool {
 
 /// The version of the CLI at `path`. It is queried once per executable; a replaced file is queried again.
 pub(crate) async fn version_of(path: &Path) -> Version {
-    type Known = BTreeMap<PathBuf, (Option<SystemTime>, u64, Version)>;
+    type Known = BTreeMap<PathBuf, (Option<SystemTime>, u64, Arc<OnceCell<Version>>)>;
     static KNOWN: Mutex<Known> = Mutex::new(Known::new());
     let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let Ok(file) = std::fs::metadata(path) else { return Version::UNKNOWN };
     let (changed, size) = (file.modified().ok(), file.len());
-    if let Some((when, bytes, version)) = lock().get(path)
-        && (*when, *bytes) == (changed, size)
-    {
-        return *version;
-    }
-    let version = match cli_version(path).await {
-        Ok(text) => text.parse().unwrap_or(Version::UNKNOWN),
-        Err(error) => {
-            tracing::warn!(%error, "the CLI's version is unknown; it is treated as a current one");
-            return Version::UNKNOWN;
+    let known = {
+        let mut all = lock();
+        let same = all.get(path).filter(|(when, bytes, _)| (*when, *bytes) == (changed, size));
+        let known = same.map_or_else(Arc::default, |(_, _, known)| Arc::clone(known));
+        all.insert(path.into(), (changed, size, Arc::clone(&known)));
+        known
+    };
+    // Requests that come meanwhile wait for the same answer, and so stay in order.
+    let query = || async {
+        match cli_version(path).await {
+            Ok(text) => text.parse().unwrap_or(Version::UNKNOWN),
+            Err(error) => {
+                tracing::warn!(%error, "the CLI's version is unknown; it is treated as a current one");
+                // The next request asks again.
+                lock().remove(path);
+                Version::UNKNOWN
+            }
         }
     };
-    lock().insert(path.into(), (changed, size, version));
-    version
+    *known.get_or_init(query).await
 }
 
 /// Asks the CLI at `path` for its version.
@@ -171,15 +178,33 @@ mod tests {
         }
     }
 
-    /// The version found for a CLI that behaves like `script`.
-    async fn version_from(script: &str) -> Result<String, String> {
+    /// A CLI that behaves like `script`.
+    fn program(dir: &Path, script: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt as _;
 
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("claude");
+        let path = dir.join("claude");
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-        cli_version(&path).await.map_err(|error| error.to_string())
+        path
+    }
+
+    /// The version found for a CLI that behaves like `script`.
+    async fn version_from(script: &str) -> Result<String, String> {
+        let dir = tempfile::tempdir().unwrap();
+        cli_version(&program(dir.path(), script)).await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn requests_at_once_ask_once_and_after_a_failure_the_next_asks_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = || std::fs::read_to_string(dir.path().join("asked")).unwrap().lines().count();
+        let path = program(dir.path(), "echo . >> \"${0%/*}/asked\"; echo 2.1.50");
+        let (one, two, three) = tokio::join!(version_of(&path), version_of(&path), version_of(&path));
+        assert_eq!(([one, two, three], asked()), ([Version(2, 1, 50); 3], 1));
+        program(dir.path(), "echo . >> \"${0%/*}/asked\"; exit 1");
+        let (one, two) = tokio::join!(version_of(&path), version_of(&path));
+        assert_eq!(([one, two], asked()), ([Version::UNKNOWN; 2], 2));
+        assert_eq!((version_of(&path).await, asked()), (Version::UNKNOWN, 3));
     }
 
     #[tokio::test]

@@ -32,8 +32,6 @@ pub(crate) enum Kind {
     Build,
     /// It runs built programs.
     Run,
-    /// It measures: nothing runs beside it, and it comes last.
-    Alone,
 }
 
 /// State shared by all parts.
@@ -121,6 +119,21 @@ pub(crate) const PARTS: &[Part] = &[
         after: &["build"],
         run: old_cli,
     },
+    // With two of the peers, so that the comparisons keep working. The figures are not used, but it fails
+    // when a limit is exceeded; other parts beside it do not matter, because the limits are far.
+    Part {
+        name: "bench",
+        what: "benchmark, shortly",
+        kind: Kind::Build,
+        needs: &[Need::Peers],
+        after: &["build", "wheel"],
+        run: |stage, output| {
+            stage.peers()?;
+            let mut bench = Command::new(stage.built("toolbridge-bench"));
+            bench.args(["--quick", "--profile", DEV, "--with", "python-mcp,python-bridge"]);
+            output.run(bench.current_dir(&stage.project.root))
+        },
+    },
     Part {
         name: "lints",
         what: "clippy",
@@ -157,7 +170,12 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[],
         after: &[],
         run: |stage, output| {
-            output.run(&mut stage.cargo("check --package toolbridge --no-default-features --quiet"))
+            // Always with the crate of the macros, so that both checks share their dependencies.
+            let both = "check --package toolbridge --package toolbridge-macros --no-default-features --quiet";
+            for features in ["", " --features macros"] {
+                output.run(&mut stage.cargo(&format!("{both}{features}")))?;
+            }
+            Ok(())
         },
     },
     Part {
@@ -189,21 +207,6 @@ pub(crate) const PARTS: &[Part] = &[
         run: |stage, output| {
             let mut soak = Command::new(stage.built("toolbridge-soak"));
             output.run(soak.args(["--minutes", "0.2", "--built"]).arg(stage.project.built(DEV)))
-        },
-    },
-    // With two of the peers, so that the comparisons keep working. The figures are not used, but it fails
-    // when a limit is exceeded.
-    Part {
-        name: "bench",
-        what: "benchmark, shortly",
-        kind: Kind::Alone,
-        needs: &[Need::Peers],
-        after: &["build", "wheel"],
-        run: |stage, output| {
-            stage.peers()?;
-            let mut bench = Command::new(stage.built("toolbridge-bench"));
-            bench.args(["--quick", "--profile", DEV, "--with", "python-mcp,python-bridge"]);
-            output.run(bench.current_dir(&stage.project.root))
         },
     },
 ];
