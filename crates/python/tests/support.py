@@ -106,8 +106,6 @@ class World:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
             "CLAUDE_CODE_MAX_RETRIES": "1",
-            # A run is too short for the CLI's optimising compiler.
-            "BUN_JSC_useDFGJIT": "0",
         }
 
     @property

@@ -27,8 +27,6 @@ pub fn clean_environment(home: &Path, url: &str) -> Vec<(String, String)> {
         ("DISABLE_AUTOUPDATER", "1"),
         // A scripted error is repeated on each retry.
         ("CLAUDE_CODE_MAX_RETRIES", "1"),
-        // A run is too short for the CLI's optimising compiler, which takes a tenth of its CPU time.
-        ("BUN_JSC_useDFGJIT", "0"),
     ];
     variables.map(|(name, value)| (name.into(), value.into())).into()
 }
@@ -42,7 +40,7 @@ mod tests {
         let environment = clean_environment(Path::new("/home/test"), "http://127.0.0.1:1");
         let names: Vec<&str> = environment.iter().map(|(name, _)| &**name).collect();
         let want = "HOME PATH ANTHROPIC_BASE_URL ANTHROPIC_API_KEY CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC \
-                    DISABLE_AUTOUPDATER CLAUDE_CODE_MAX_RETRIES BUN_JSC_useDFGJIT";
+                    DISABLE_AUTOUPDATER CLAUDE_CODE_MAX_RETRIES";
         assert_eq!(names.join(" "), want);
         assert_eq!(environment[0].1, "/home/test");
     }
