@@ -157,10 +157,14 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
     Ok(Request::Call(ToolCall { name, arguments, meta }, client))
 }
 
-/// Adds the client to a request, if the parent does not know it yet.
+/// Adds the client to a request, if the parent does not know it yet. A request that could not be sent on one
+/// connection may already have it, for the next one.
 pub(crate) fn introduce(request: &mut Parts, client: &Client) {
     let client = serde_json::to_string(client).expect("strings can always be written");
     let client = format!(r#","client":{client}"#);
+    if request.tail.starts_with(client.as_bytes()) {
+        return;
+    }
     // Left out if the request would become too large.
     if check_size(request.size() + client.len()).is_ok() {
         request.tail.splice(0..0, client.into_bytes());
@@ -401,6 +405,7 @@ mod tests {
         let mut call = ToolCall::new("a", RawJson::empty_object());
         call.meta.tool_use_id = Some("t".into());
         let mut request = write_request(call);
+        introduce(&mut request, &client);
         introduce(&mut request, &client);
         let text = r#"{"method":"call_tool","params":{"name":"a","arguments":{},"client":CLIENT,"meta":{"toolUseId":"t"}}}"#;
         assert_eq!(whole(&request), text.replace("CLIENT", r#"{"name":"c","sessionId":"s"}"#));
