@@ -73,7 +73,7 @@ pub(crate) fn merge(
         let lists = parts.iter_mut().enumerate().filter(has).map(|(_, part)| part.postings());
         list.clear();
         interleave(lists.collect::<Result<_, _>>()?, |posting| list.push(posting));
-        if list.documents.all > 0 {
+        if list.documents > 0 {
             sink.term(&text, &list)?;
         }
         for place in &having {

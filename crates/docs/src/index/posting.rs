@@ -21,7 +21,8 @@ const ANYWHERE: u64 = 2;
 #[derive(Debug, Default)]
 pub(super) struct List {
     pub(super) bytes: Vec<u8>,
-    pub(super) documents: Documents,
+    /// How many documents contain the word.
+    pub(super) documents: u32,
     last: DocId,
 }
 
@@ -29,7 +30,7 @@ impl List {
     /// Empties it and keeps its memory.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
-        (self.documents, self.last) = (Documents::default(), 0);
+        (self.documents, self.last) = (0, 0);
     }
 
     /// Adds a posting; documents must be added in order.
@@ -49,31 +50,7 @@ impl List {
             }
         }
         self.last = doc;
-        self.documents.add(counts);
-    }
-}
-
-/// How many documents have a word.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Documents {
-    pub(super) all: u32,
-    /// How many have it in each part.
-    pub(super) by_field: [u32; FIELDS],
-}
-
-impl Documents {
-    pub(super) fn add(&mut self, counts: [u8; FIELDS]) {
-        self.all += 1;
-        for (field, count) in counts.into_iter().enumerate() {
-            self.by_field[field] += u32::from(count > 0);
-        }
-    }
-
-    pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            all: self.all + other.all,
-            by_field: std::array::from_fn(|field| self.by_field[field] + other.by_field[field]),
-        }
+        self.documents += 1;
     }
 }
 
@@ -144,11 +121,7 @@ mod tests {
             for posting in &postings {
                 list.push(*posting);
             }
-            prop_assert_eq!(list.documents.all as usize, postings.len());
-            for field in 0..FIELDS {
-                let have_it = postings.iter().filter(|posting| posting.counts[field] > 0).count();
-                prop_assert_eq!(list.documents.by_field[field] as usize, have_it);
-            }
+            prop_assert_eq!(list.documents as usize, postings.len());
             prop_assert_eq!(Postings::of(&list.bytes).collect::<Vec<_>>(), postings);
         }
 

@@ -2,13 +2,14 @@
 //!
 //! A document's score is BM25 of all its fields as one text, and BM25 of each heading on top. What its title and those above
 //! add is multiplied by the share of the query's words in them: one word of many says little about what a section is about.
+//! For the same reason the sum is multiplied by a root of the share of the query's words in the document.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::posting::{Documents, Posting, Postings};
+use super::posting::{Posting, Postings};
 use super::segment::{
     BLOCK_TERMS, Broken, DocId, Live, SHAPE_BYTES, Segment, Term, Totals, compare_paths, letters,
 };
@@ -69,24 +70,23 @@ pub(crate) struct Query<'a> {
 struct Sought<'a> {
     term: String,
     /// How many documents contain it.
-    documents: Documents,
+    documents: u32,
     /// Its postings in each part.
     lists: Vec<Cow<'a, [u8]>>,
 }
 
 impl<'a> Sought<'a> {
     fn new(parts: &'a Parts, term: &str) -> Result<Self, Broken> {
-        let mut sought = Self { term: term.to_owned(), documents: Documents::default(), lists: Vec::new() };
+        let mut sought = Self { term: term.to_owned(), documents: 0, lists: Vec::new() };
         for (segment, live) in parts {
             let list = match segment.term(term)? {
                 Some(Term { postings, mut documents, .. }) => {
                     let list = postings.read(&segment.blob)?;
                     if !live.is_whole() {
-                        documents = Documents::default();
-                        let is_live = |posting: &Posting| live.has_doc(posting.doc);
-                        Postings::of(&list).filter(is_live).for_each(|posting| documents.add(posting.counts));
+                        let live = Postings::of(&list).filter(|posting| live.has_doc(posting.doc));
+                        documents = live.fold(0, |sum, _| sum + 1);
                     }
-                    sought.documents = sought.documents.and(documents);
+                    sought.documents += documents;
                     list
                 }
                 None => Cow::Borrowed(&[][..]),
@@ -102,7 +102,7 @@ impl<'a> Query<'a> {
         let mut sought = Vec::with_capacity(terms.len());
         for term in terms {
             let exact = Sought::new(parts, term)?;
-            sought.push(if exact.documents.all > 0 { vec![exact] } else { alike(parts, term)? });
+            sought.push(if exact.documents > 0 { vec![exact] } else { alike(parts, term)? });
         }
         Ok(Self { parts, sought })
     }
@@ -155,9 +155,7 @@ impl<'a> Query<'a> {
         let mut cursors: Vec<Vec<_>> = Vec::new();
         for alternatives in &self.sought {
             // Words in place of one count as one word: a rare one of them is not what was asked for.
-            let documents =
-                alternatives.iter().fold(Documents::default(), |sum, sought| sum.and(sought.documents));
-            let rarity = bm25.rarities(&documents);
+            let rarity = bm25.rarity(alternatives.iter().map(|sought| sought.documents).sum());
             cursors.push(
                 alternatives.iter().map(|sought| Cursor::new(sought, part, docs.start, rarity)).collect(),
             );
@@ -179,7 +177,7 @@ impl<'a> Query<'a> {
                     let rarity = cursor.rarity;
                     cursor.pass(end, |posting| {
                         if is_whole || live.has_doc(posting.doc) {
-                            let score = bm25.score(&rarity, posting, segment);
+                            let score = bm25.score(rarity, posting, segment);
                             let slot = (posting.doc - start) as usize;
                             if is_one { window.add(slot, score) } else { window.offer(slot, score) }
                         }
@@ -202,11 +200,11 @@ impl<'a> Query<'a> {
 struct Cursor<'a> {
     postings: Postings<'a>,
     next: Option<Posting>,
-    rarity: Rarity,
+    rarity: f64,
 }
 
 impl<'a> Cursor<'a> {
-    fn new(sought: &'a Sought<'_>, part: usize, from: DocId, rarity: Rarity) -> Self {
+    fn new(sought: &'a Sought<'_>, part: usize, from: DocId, rarity: f64) -> Self {
         let mut postings = Postings::of(&sought.lists[part]);
         let next = postings.find(|posting| posting.doc >= from);
         Self { postings, next, rarity }
@@ -224,13 +222,6 @@ impl<'a> Cursor<'a> {
         }
         (self.postings, self.next) = (postings, next);
     }
-}
-
-/// How rare a word is: in whole documents, and in each field.
-#[derive(Debug, Clone, Copy)]
-struct Rarity {
-    anywhere: f64,
-    by_field: [f64; FIELDS],
 }
 
 /// A document's score for a word. What headings add is apart: it depends on the other words.
@@ -263,20 +254,13 @@ impl Bm25 {
         Self { docs, length, mean, norms }
     }
 
-    fn rarities(&self, documents: &Documents) -> Rarity {
-        Rarity {
-            anywhere: self.rarity(documents.all),
-            by_field: documents.by_field.map(|documents| self.rarity(documents)),
-        }
-    }
-
     fn rarity(&self, documents: u32) -> f64 {
         let documents = f64::from(documents).min(self.docs);
         ((self.docs - documents + 0.5) / (documents + 0.5)).ln_1p()
     }
 
     #[inline]
-    fn score(&self, rarity: &Rarity, posting: Posting, segment: &Segment) -> Score {
+    fn score(&self, rarity: f64, posting: Posting, segment: &Segment) -> Score {
         let lengths = segment.lengths(posting.doc);
         let halves = |words: [u32; FIELDS]| -> u32 {
             words
@@ -290,13 +274,13 @@ impl Bm25 {
             None => norm(f64::from(length), self.length),
         };
         let count = f64::from(halves(posting.counts.map(u32::from))) / 2.0;
-        let mut text = rarity.anywhere * saturated(count, norm_of_text);
+        let mut text = rarity * saturated(count, norm_of_text);
         let mut headings = 0.0;
         if posting.counts[..BODY] != [0; BODY] {
             for field in (0..BODY).filter(|field| posting.counts[*field] > 0) {
                 let norm = norm(f64::from(lengths[field]), self.mean[field]);
                 let count = f64::from(posting.counts[field]);
-                let extra = EXTRA[field] * rarity.by_field[field] * saturated(count, norm);
+                let extra = EXTRA[field] * rarity * saturated(count, norm);
                 // All sections of a page have its title, so it says which page, and not which section.
                 if field == PAGE { text += extra } else { headings += extra }
             }
@@ -313,10 +297,15 @@ fn norm(length: f64, mean: f64) -> f64 {
     K1 * (1.0 - B + B * length / mean)
 }
 
+/// What the share of the query's words in a document multiplies its score by.
+fn in_document(share: f64) -> f64 {
+    share.sqrt().sqrt()
+}
+
 /// The scores of the documents in the current window.
 struct Window {
-    /// The number of words in the query.
-    asked: f64,
+    /// The share of the query's words, by their number.
+    shares: Vec<f64>,
     sums: Vec<Sum>,
     /// Which of them have a score, one bit each.
     touched: [u64; WINDOW_DOCS / 64],
@@ -338,7 +327,7 @@ impl Window {
     #[expect(clippy::cast_precision_loss, reason = "a query has few words")]
     fn new(asked: usize) -> Self {
         Self {
-            asked: asked.max(1) as f64,
+            shares: (0..=asked).map(|words| words as f64 / asked.max(1) as f64).collect(),
             sums: vec![Sum::default(); WINDOW_DOCS],
             touched: [0; WINDOW_DOCS / 64],
             best: vec![Score::default(); WINDOW_DOCS],
@@ -380,7 +369,8 @@ impl Window {
                 let place = first + bits.trailing_zeros();
                 bits &= bits - 1;
                 let Sum { score, found, titled } = std::mem::take(&mut self.sums[place as usize]);
-                each(place, score.text + score.headings * f64::from(titled) / self.asked, found as usize);
+                let score = score.text + score.headings * self.shares[titled as usize];
+                each(place, score * in_document(self.shares[found as usize]), found as usize);
             }
         }
     }
@@ -467,12 +457,12 @@ fn alike<'a>(parts: &'a Parts, term: &str) -> Result<Vec<Sought<'a>>, Broken> {
             break;
         }
         let sought = Sought::new(parts, &other)?;
-        if sought.documents.all > 0 {
+        if sought.documents > 0 {
             alike.push((typos, sought));
         }
     }
     // Terms arrive in alphabetical order; the sort is stable, so ties keep it.
-    alike.sort_by_key(|(_, sought)| std::cmp::Reverse(sought.documents.all));
+    alike.sort_by_key(|(_, sought)| std::cmp::Reverse(sought.documents));
     alike.truncate(MOST_ALIKE);
     Ok(alike.into_iter().map(|(_, sought)| sought).collect())
 }
@@ -514,23 +504,22 @@ mod tests {
         let asked = f64::from(u32::try_from(query.sought.len()).unwrap());
         let mut ranked = Vec::new();
         for doc in (0..u32::try_from(live.totals.docs).unwrap() + 10).filter(|doc| live.has_doc(*doc)) {
-            let (mut sum, mut is_found, mut titled) = (Score::default(), false, 0.0);
+            let (mut sum, mut found, mut titled) = (Score::default(), 0.0, 0.0);
             for alternatives in &query.sought {
-                let documents =
-                    alternatives.iter().fold(Documents::default(), |sum, sought| sum.and(sought.documents));
-                let rarity = bm25.rarities(&documents);
+                let rarity = bm25.rarity(alternatives.iter().map(|sought| sought.documents).sum());
                 let postings = alternatives
                     .iter()
                     .filter_map(|sought| Postings::of(&sought.lists[0]).find(|posting| posting.doc == doc));
-                let scores: Vec<_> = postings.map(|posting| bm25.score(&rarity, posting, segment)).collect();
+                let scores: Vec<_> = postings.map(|posting| bm25.score(rarity, posting, segment)).collect();
                 let headings = scores.iter().map(|score| score.headings).fold(0.0, f64::max);
                 sum.text += scores.iter().map(|score| score.text).fold(0.0, f64::max);
                 sum.headings += headings;
-                is_found |= !scores.is_empty();
+                found += f64::from(u8::from(!scores.is_empty()));
                 titled += f64::from(u8::from(headings > 0.0));
             }
-            if is_found {
-                ranked.push((doc, sum.text + sum.headings * titled / asked));
+            if found > 0.0 {
+                let score = sum.text + sum.headings * (titled / asked);
+                ranked.push((doc, score * in_document(found / asked)));
             }
         }
         ranked.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));

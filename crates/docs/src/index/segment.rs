@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use super::code::{Taker, put, put_text};
-use super::posting::{Documents, List};
+use super::posting::List;
 use super::{BODY, FIELDS};
 use crate::print::Print;
 use crate::root::Stamp;
@@ -34,7 +34,7 @@ pub(crate) type DocId = u32;
 pub(crate) type FileId = u32;
 
 /// Increase this whenever the format or the indexing changes: files of other versions are ignored.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 const MAGIC: &[u8; 8] = b"tbr-docs";
 const TRAILER_BYTES: u64 = 16;
 /// How many bytes to read ahead.
@@ -296,7 +296,7 @@ struct Block {
 pub(super) struct Term {
     pub(super) text: String,
     /// How many documents contained it when it was written.
-    pub(super) documents: Documents,
+    pub(super) documents: u32,
     pub(super) postings: Area,
 }
 
@@ -467,10 +467,7 @@ impl Segment {
             let shared: usize = bytes.small()?;
             let before = terms.last().map_or("", |term| term.text.as_str());
             let text = format!("{}{}", before.get(..shared).ok_or(Broken)?, bytes.text()?);
-            let mut documents = Documents { all: bytes.small()?, ..Documents::default() };
-            for field in &mut documents.by_field {
-                *field = bytes.small()?;
-            }
+            let documents = bytes.small()?;
             let end = at.checked_add(bytes.number()?).ok_or(Broken)?;
             let postings = Area { range: at..end, crc: u32::from_le_bytes(bytes.array()?) };
             terms.push(Term { text, documents, postings });
@@ -607,10 +604,7 @@ impl<'a> Sink<'a> {
         let shared = (0..=same).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
         put(&mut self.block, shared as u64);
         put_text(&mut self.block, &text[shared..]);
-        put(&mut self.block, postings.documents.all.into());
-        for documents in postings.documents.by_field {
-            put(&mut self.block, documents.into());
-        }
+        put(&mut self.block, postings.documents.into());
         put(&mut self.block, postings.bytes.len() as u64);
         self.block.extend_from_slice(&crc32fast::hash(&postings.bytes).to_le_bytes());
         self.shapes.extend_from_slice(&letters(text).to_le_bytes());
