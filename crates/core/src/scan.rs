@@ -189,7 +189,7 @@ fn escape_end(text: &[u8], at: usize) -> Option<usize> {
 
 /// The next quote, backslash or control character.
 #[inline]
-fn special(text: &[u8], mut at: usize) -> usize {
+pub(crate) fn special(text: &[u8], mut at: usize) -> usize {
     while let Some(block) = text.get(at..).and_then(<[u8]>::first_chunk::<16>) {
         let found = special_in(block);
         if found != 0 {

@@ -178,14 +178,6 @@ impl<'a> Checker<'a, '_> {
         let value = spot.value;
         match (spot.keyword, value) {
             (Keyword::Object(object), Value::Object(members)) => self.object(spot, object, members, errors),
-            (Keyword::PropertyNames(id), Value::Object(members)) => {
-                let extra = members.keys().map(String::as_str).filter(|name| !self.fits_name(*id, name));
-                let extra = extra.collect();
-                self.extra(spot, extra, errors);
-            }
-            (Keyword::Dependent(name, id, _), Value::Object(members)) if members.contains_key(name) => {
-                errors.extend(self.check(*id, value));
-            }
             (Keyword::Items { first, others }, Value::Array(items)) => {
                 for (i, item) in items.iter().enumerate() {
                     self.inside(first.get(i).copied().or(*others), item, errors);
@@ -198,6 +190,23 @@ impl<'a> Checker<'a, '_> {
             }
             (Keyword::AnyOf(branches), _) if !branches.iter().any(|id| self.fits(*id, value)) => {
                 self.choice(spot, branches, errors);
+            }
+            _ => self.apply_other(spot, errors),
+        }
+    }
+
+    /// The keywords that are rarely nested, apart from [`apply`](Self::apply): what is not optimised has room on the
+    /// stack for all cases of a function at each level.
+    fn apply_other(&mut self, spot: Spot<'a>, errors: &mut Errors<'a>) {
+        let value = spot.value;
+        match (spot.keyword, value) {
+            (Keyword::PropertyNames(id), Value::Object(members)) => {
+                let extra = members.keys().map(String::as_str).filter(|name| !self.fits_name(*id, name));
+                let extra = extra.collect();
+                self.extra(spot, extra, errors);
+            }
+            (Keyword::Dependent(name, id, _), Value::Object(members)) if members.contains_key(name) => {
+                errors.extend(self.check(*id, value));
             }
             (Keyword::OneOf(branches), _) => {
                 match branches.iter().filter(|id| self.fits(**id, value)).take(2).count() {
