@@ -366,7 +366,11 @@ impl Driver {
             }
         }
         let mut first = Some(error);
-        for turn in self.turn.into_iter().chain(self.next_turns) {
+        for mut turn in self.turn.into_iter().chain(self.next_turns) {
+            // A turn that has not begun hears what the CLI has written, too.
+            if let Some(listener) = turn.options.callbacks.on_stderr.take() {
+                self.stderr.set_listener(Some(listener));
+            }
             turn.events.end(Err(first.take().unwrap_or_else(over)));
         }
         for reply in self.waiting.into_iter().chain(self.requests.into_values()) {
