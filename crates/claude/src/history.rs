@@ -14,7 +14,7 @@ use crate::part::Part;
 use crate::prompt::{Input, Message, part_json};
 
 /// Placeholders for missing content.
-const NOTHING_SAID: &str = "(The user has not content anything yet.)";
+const NOTHING_SAID: &str = "(The user has not said anything yet.)";
 const NO_RESULT: &str = "(The result of this call is not known.)";
 const EMPTY: &str = "(nothing)";
 
