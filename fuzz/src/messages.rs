@@ -69,11 +69,13 @@ fn is_call(node: Node<'_>) -> bool {
     let has_name = params.get("name").is_some_and(|name| name.as_text().is_some());
     let has_arguments = params.get("arguments").is_none_or(Node::is_object);
     let is_text = |node: Node<'_>| node.as_text().is_some() || node.is_null();
+    let once = ["toolUseId", "progressToken", "traceparent", "canAsk"];
     let has_meta = params.get("meta").is_none_or(|meta| {
+        // Only the id must be a text; the other members may have any value.
         let is_plain = meta.is_object()
             && meta.members().iter().all(|(key, _)| key.is_some())
-            && ["toolUseId", "progressToken", "traceparent"].iter().all(|key| meta.all(key).len() <= 1)
-            && ["toolUseId", "traceparent"].iter().all(|key| meta.get(key).is_none_or(is_text));
+            && once.iter().all(|key| meta.all(key).len() <= 1)
+            && meta.get("toolUseId").is_none_or(is_text);
         is_plain || meta.is_null()
     });
     has_name && has_arguments && has_meta
