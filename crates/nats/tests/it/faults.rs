@@ -8,7 +8,7 @@ use toolbridge_core::ToolError;
 use toolbridge_core::trace::Outcome;
 use toolbridge_nats::Tools;
 
-use crate::support::{HostProcess, Log, Server, call, connect_to, free_port, text, until, within, work};
+use crate::support::{HostProcess, Log, Server, call, connect_to, free_ports, text, until, within, work};
 
 /// Makes many calls of `tool` with a limited number in parallel; returns the outcome of each.
 async fn load(
@@ -209,9 +209,10 @@ async fn calls_wait_for_room_and_no_host_has_more_than_it_may() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_cluster_hosts_and_callers_may_be_at_different_servers_and_outlive_one() {
-    let ports: [u16; 3] = std::array::from_fn(|_| free_port());
-    let routes: [u16; 3] = std::array::from_fn(|_| free_port());
-    let all_routes = routes.map(|port| format!("nats://127.0.0.1:{port}")).join(", ");
+    let taken = free_ports::<6>();
+    let (ports, routes) = (&taken[..3], &taken[3..]);
+    let all_routes: Vec<_> = routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
+    let all_routes = all_routes.join(", ");
     let mut servers: Vec<_> = ports
         .iter()
         .zip(routes)

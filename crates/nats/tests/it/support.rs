@@ -18,7 +18,13 @@ pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 /// A free port.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    free_ports::<1>()[0]
+}
+
+/// Free ports. All are taken before one is released, so they differ.
+pub(crate) fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
+    let listeners = [(); COUNT].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.each_ref().map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// A process that ends with the test.
