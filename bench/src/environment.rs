@@ -62,7 +62,7 @@ impl Runtime {
         if self == Self::Toolbridge {
             eprintln!("building the wheel ({profile})");
             let wheel = wheel::build(project, profile, &project.target.join("bench/wheel"))?;
-            wheel::install(&python, &wheel)?;
+            wheel::install(project, &python, &wheel)?;
         }
         Ok(python)
     }

@@ -3,11 +3,11 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use xtask::project::{Project, published, stdout_of};
+use xtask::project::{DEV, Project, published, stdout_of};
 use xtask::wheel;
 
 use crate::package;
-use crate::test::part::{Kind, Part, Stage};
+use crate::test::part::{self, Kind, Part, Stage};
 use crate::test::report::Output;
 use crate::test::{Options, run_parts};
 
@@ -15,17 +15,22 @@ use crate::test::{Options, run_parts};
 const MACOS: &str = "aarch64-apple-darwin";
 
 const PARTS: &[Part] = &[
-    part("deny", "licences, sources, versions and advisories", deny),
-    part("semver", "the public API, compared with the last tag", semver),
-    part("msrv", "the oldest compiler that is supported", msrv),
-    part("macos", "macOS, without a warning", macos),
-    part("python", "the wheel as it is published, with its thorough tests", python),
-    part("package", "everything that is released, each crate built from its package", |stage, _| {
+    check("deny", "licences, sources, versions and advisories", deny),
+    check("semver", "the public API, compared with the last tag", semver),
+    check("msrv", "the oldest compiler that is supported", msrv),
+    check("macos", "macOS, without a warning", macos),
+    check("rust", "tests in Rust, thoroughly", rust),
+    check("python", "the wheel as it is published, with its thorough tests", python),
+    check("bench", "the whole benchmark, shortly", |stage, output| {
+        stage.project.build(DEV, &[])?;
+        output.run(stage.bench().args(["--with", "python-mcp,python-bridge"]))
+    }),
+    check("package", "everything that is released, each crate built from its package", |stage, _| {
         package::run(stage.project, true)
     }),
 ];
 
-const fn part(name: &'static str, what: &'static str, run: fn(&Stage<'_>, &Output) -> Result<()>) -> Part {
+const fn check(name: &'static str, what: &'static str, run: fn(&Stage<'_>, &Output) -> Result<()>) -> Part {
     Part { name, what, kind: Kind::Build, needs: &[], after: &[], run }
 }
 
@@ -76,12 +81,16 @@ fn msrv(stage: &Stage<'_>, output: &Output) -> Result<()> {
     output.run(rustup(&check).arg(target))
 }
 
+fn rust(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    output.run(part::rust(stage)?.env("TOOLBRIDGE_TEST_THOROUGH", "1"))
+}
+
 fn python(stage: &Stage<'_>, output: &Output) -> Result<()> {
     // Programs that the tests run beside the wheel.
     output.run(&mut stage.cargo("build --package toolbridge-scripted --bins --quiet"))?;
     let python = stage.newest()?;
     let wheels = stage.project.target.join("wheels-release");
-    wheel::install(&python, &wheel::build(stage.project, "dist", &wheels)?)?;
+    wheel::install(stage.project, &python, &wheel::build(stage.project, "dist", &wheels)?)?;
     let mut tests = wheel::pytest(stage.project, &python, &wheel::bundled_cli(&stage.client()?)?);
     output.run(tests.arg("--thorough").env("PATH", stage.path()?))
 }

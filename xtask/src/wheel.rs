@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::project::{DEV, Project, forget_this_package, run, stdout_of};
+use crate::project::{DEV, Project, build_alike, run, stdout_of};
 use crate::{bridge, python};
 
 const PACKAGE: &str = "crates/python";
@@ -32,7 +32,7 @@ pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
         // It is installed once, on this machine: compressing its executables takes longer than anything else.
         maturin.args(["--features", "tested", "--compression-method", "stored"]);
     }
-    forget_this_package(&mut maturin);
+    build_alike(&mut maturin);
     run(maturin.current_dir(root.join(PACKAGE)).env("CARGO_TARGET_DIR", target))?;
     find(out)
 }
@@ -63,9 +63,9 @@ fn put(executable: &Path, folder: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When pip fails.
-pub fn install(python: &Path, wheel: &Path) -> Result<()> {
-    run(python::pip(python).args(["--force-reinstall", "--no-deps"]).arg(wheel))
+/// When uv fails.
+pub fn install(project: &Project, python: &Path, wheel: &Path) -> Result<()> {
+    run(python::install(project, python)?.args(["--reinstall", "--no-deps"]).arg(wheel))
 }
 
 /// The real CLI, from a package in that environment.
@@ -98,15 +98,18 @@ pub fn checks(project: &Project, python: &Path) -> [Command; 4] {
     ]
 }
 
+/// How many tests a part runs at a time beside another part: with eight CLIs at a time on two processors, each takes
+/// a third more of CPU time than with four.
+pub const BESIDE_OTHERS: &str = "2";
+
 /// The package's tests, with the wheel that is installed there.
 #[must_use]
 pub fn pytest(project: &Project, python: &Path, cli: &Path) -> Command {
     let Project { root, target } = project;
     let tests = root.join(PACKAGE).join("tests");
     let mut command = Command::new(python);
-    // Not from the source folder: the installed wheel is tested. Most tests wait for a CLI, so more of them
-    // than processors can run.
-    command.args(["-W", "error", "-m", "pytest", "-q", "-n", "4", "--dist", "worksteal", "-c"]);
+    // Not from the source folder: the installed wheel is tested.
+    command.args(["-W", "error", "-m", "pytest", "-q", "-n", BESIDE_OTHERS, "--dist", "worksteal", "-c"]);
     command.arg(root.join(PACKAGE).join("pyproject.toml")).arg(&tests).current_dir(&tests);
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("TOOLBRIDGE_TEST_CLAUDE", cli);
     command.env("TOOLBRIDGE_SCRIPTED_MODEL", target.join("debug/scripted-model"));

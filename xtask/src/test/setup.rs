@@ -29,7 +29,7 @@ pub(crate) enum Need {
     /// An MCP server from npm.
     Servers,
     /// What the benchmark compares with.
-    Peers,
+    Peer,
 }
 
 impl Need {
@@ -43,7 +43,7 @@ impl Need {
             Self::Strace => stage.path().map(drop),
             Self::Conformance => stage.conformance().map(drop),
             Self::Servers => stage.servers(),
-            Self::Peers => stage.peers(),
+            Self::Peer => stage.peer(),
         }
     }
 }
@@ -58,7 +58,7 @@ pub(crate) struct Setup {
     path: Once<OsString>,
     conformance: Once<Suite>,
     servers: Once<()>,
-    peers: Once<()>,
+    peer: Once<()>,
 }
 
 /// Errors are kept as text, because several parts may need the same thing.
@@ -104,11 +104,9 @@ impl Stage<'_> {
         once(&self.setup.servers, || servers::install(self.project, &self.client()?))
     }
 
-    /// The peers in the part `bench`, which would install them itself while nothing else runs.
-    pub(crate) fn peers(&self) -> Result<()> {
-        once(&self.setup.peers, || {
-            python::PEERS.iter().try_for_each(|peer| peer.install(self.project).map(drop))
-        })
+    /// The peer in the part `bench`, which would install it itself while nothing else runs.
+    pub(crate) fn peer(&self) -> Result<()> {
+        once(&self.setup.peer, || python::PEER.install(self.project).map(drop))
     }
 
     /// A PATH with strace, and with what the CLI's sandbox needs.
