@@ -61,7 +61,9 @@ def short_path() -> Iterator[Path]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--thorough", action="store_true", help="run each test over both transports")
+    parser.addoption(
+        "--thorough", action="store_true", help="run each combination of parameters, over both transports"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -77,3 +79,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         name = metafunc.definition.nodeid.encode()
         one = TRANSPORTS[crc32(name) % len(TRANSPORTS)]
         metafunc.parametrize("transport", TRANSPORTS if both else [one])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out, unless everything is wanted, rows marked `thorough`, and most of what is `sampled`."""
+    if config.getoption("thorough"):
+        return
+    wanted = [item for item in items if item.get_closest_marker("thorough") is None]
+    tables: dict[str, list[pytest.Function]] = {}
+    for item in wanted:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled") is not None:
+            tables.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {item.nodeid for table in tables.values() for item in sample(table)}
+    skipped = {item.nodeid for table in tables.values() for item in table} - kept
+    wanted = [item for item in wanted if item.nodeid not in skipped]
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = wanted
+
+
+def sample(table: list[pytest.Function]) -> list[pytest.Function]:
+    """A few combinations of a test's parameters, in which each value of each parameter occurs."""
+    values = {
+        item.nodeid: {(name, id(value)) for name, value in item.callspec.params.items()} for item in table
+    }
+    missing = set[tuple[str, int]]().union(*values.values())
+    kept = []
+    while missing:
+        best = max(table, key=lambda item: len(values[item.nodeid] & missing))
+        kept.append(best)
+        missing -= values[best.nodeid]
+    return kept

@@ -27,6 +27,9 @@ Transport = Literal["stdio", "sdk"]
 
 TRANSPORTS: tuple[Transport, ...] = ("stdio", "sdk")
 
+# The model adds two numbers with a tool, and says the sum.
+SUM = 'call add {"a": 40, "b": 2}\n---\ntext The sum is {result}.'
+
 # A picture of one red pixel.
 PICTURE = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
@@ -178,10 +181,12 @@ class World:
 
     def nothing_is_left(self) -> None:
         """Waits until there is no file of a session and no process of this world."""
-        until = time.monotonic() + PATIENCE_SECONDS
+        until, pause = time.monotonic() + PATIENCE_SECONDS, 0.01
         while left := [*self.processes.values(), *map(str, self.files)]:
             assert time.monotonic() < until, f"left behind: {left}"
-            time.sleep(0.02)
+            # Looking at all processes is work, and a CLI takes a while to end.
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.5)
 
     def close(self) -> None:
         self._model.communicate(timeout=PATIENCE_SECONDS)

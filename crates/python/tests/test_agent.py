@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +29,7 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
+    ToolCallPart,
     VideoUrl,
 )
 from pydantic_ai.models import ModelRequestParameters
@@ -37,6 +39,7 @@ from support import PATIENCE_SECONDS, PICTURE, Transport, World, hanging, prompt
 
 import toolbridge._run_context
 from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, ToolsetNotRegisteredError, _executable
+from toolbridge.output import output_spec
 
 MakeWorld = Callable[[str], World]
 
@@ -45,12 +48,7 @@ pytestmark = pytest.mark.anyio
 ADD = 'call add {"a": 40, "b": 2}\n---\ntext The sum is {result}.'
 
 
-async def test_an_answer_is_the_output_of_a_run(world: MakeWorld) -> None:
-    model = world("text Hello | there.").model()
-    result = await Agent(model).run("hi")
-    assert result.output == "Hello there."
-
-
+@pytest.mark.oldest
 async def test_the_agents_own_tools_are_called_without_registration(
     world: MakeWorld, transport: Transport
 ) -> None:
@@ -104,6 +102,7 @@ def own_loop() -> Iterator[None]:
     loop.close()
 
 
+@pytest.mark.oldest
 @pytest.mark.usefixtures("own_loop")
 def test_run_sync_works(world: MakeWorld, transport: Transport) -> None:
     agent = Agent(world(ADD).model(transport))
@@ -116,7 +115,7 @@ def test_run_sync_works(world: MakeWorld, transport: Transport) -> None:
     assert agent.run_sync("again").output == "The sum is 42."
 
 
-@pytest.mark.both_transports
+@pytest.mark.oldest
 async def test_a_stream_comes_in_pieces(world: MakeWorld, transport: Transport) -> None:
     here = world("think Hm | hm.\ntext One, | two.\n" + ADD.replace("The sum", "The | sum"))
     agent = Agent(here.model(transport))
@@ -147,23 +146,24 @@ async def test_a_stream_comes_in_pieces(world: MakeWorld, transport: Transport) 
     assert response.finish_reason == "stop"
 
 
-async def test_run_stream_yields_text_as_it_arrives(world: MakeWorld, transport: Transport) -> None:
-    agent = Agent(world("text One, | two, | three.").model(transport))
-    async with agent.run_stream("go") as result:
-        pieces = [piece async for piece in result.stream_text(delta=True, debounce_by=None)]
-    assert "".join(pieces) == "One, two, three."
-    assert len(pieces) > 1
-
-
-async def test_run_stream_with_a_tool_ends_with_the_answer(world: MakeWorld, transport: Transport) -> None:
-    agent = Agent(world(ADD).model(transport))
+@pytest.mark.oldest
+async def test_run_stream_yields_text_as_it_arrives_and_ends_with_the_answer(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world(f"text One, | two, | three.\n{ADD}")
+    agent = Agent(here.model(transport))
 
     @agent.tool_plain
     def add(a: int, b: int) -> int:
         return a + b
 
+    pieces: list[str] = []
     async with agent.run_stream("go") as result:
+        async for piece in result.stream_text(delta=True, debounce_by=None):
+            pieces.append(piece)
         assert await result.get_output() == "The sum is 42."
+    assert "".join(pieces).startswith("One, two, three.")
+    assert len(pieces) > 1
 
 
 async def test_a_stream_that_is_left_early_ends_its_request(world: MakeWorld, transport: Transport) -> None:
@@ -196,66 +196,94 @@ class Nothing(BaseModel):
 TOKYO = 'call StructuredOutput {"name": "Tokyo", "people": 14}\n---\ntext That was it.'
 
 
+@pytest.mark.oldest
+@pytest.mark.sampled
 @pytest.mark.parametrize("output_type", [City, NativeOutput(City), ToolOutput(City)])
-@pytest.mark.parametrize("before", ["", "text Let me see.\n"])
+@pytest.mark.parametrize(
+    "before", ["", "text Let me see.\n", 'call people {"city": "Tokyo"}\n---\n'], ids=["", "text", "tool"]
+)
 async def test_output_fits_its_type(world: MakeWorld, output_type: Any, before: str) -> None:
     here = world(before + TOKYO)
-    result = await Agent(here.model(), output_type=output_type).run("Tokyo?")
-    assert result.output == City(name="Tokyo", people=14)
-    [tool] = [tool for tool in here.requests[0]["tools"] if tool["name"] == "StructuredOutput"]
-    assert set(tool["input_schema"]["properties"]) == {"name", "people"}
-
-
-@pytest.mark.parametrize("output_type", [City, ToolOutput(City)])
-async def test_output_is_streamed(world: MakeWorld, output_type: Any) -> None:
-    here = world("text Let me see.\n" + TOKYO)
-    async with Agent(here.model(), output_type=output_type).run_stream("Tokyo?") as result:
-        outputs = [output async for output in result.stream_output(debounce_by=None)]
-    assert outputs[-1] == City(name="Tokyo", people=14)
-
-
-async def test_output_after_a_tool(world: MakeWorld, transport: Transport) -> None:
-    here = world('call people {"city": "Tokyo"}\n---\n' + TOKYO)
-    agent = Agent(here.model(transport), output_type=City)
+    agent: Agent[None, City] = Agent(here.model(), output_type=output_type)
 
     @agent.tool_plain
     def people(city: str) -> int:
         return len(city)
 
-    assert (await agent.run("Tokyo?")).output == City(name="Tokyo", people=14)
+    result = await agent.run("Tokyo?")
+    assert result.output == City(name="Tokyo", people=14)
+    [tool] = [tool for tool in here.requests[0]["tools"] if tool["name"] == "StructuredOutput"]
+    assert set(tool["input_schema"]["properties"]) == {"name", "people"}
+
+
+OSLO: dict[str, Any] = {"name": "Oslo", "people": 1}
 
 
 @pytest.mark.parametrize(
-    ("handed_in", "output"),
+    ("kinds", "handed_in", "output"),
     [
         (
-            '{"kind": "final_result_City", "value": {"name": "Oslo", "people": 1}}',
-            City(name="Oslo", people=1),
+            [ToolOutput(City), ToolOutput(Nothing), str],
+            {"kind": "final_result_Nothing", "value": {"reason": "no"}},
+            Nothing(reason="no"),
         ),
-        ('{"kind": "final_result_Nothing", "value": {"reason": "no"}}', Nothing(reason="no")),
-        ('{"kind": "text", "value": "I do not know."}', "I do not know."),
+        *(
+            pytest.param(kinds, handed_in, output, marks=pytest.mark.thorough)
+            for kinds, handed_in, output in [
+                ([ToolOutput(City, name="text"), str], {"kind": "text", "value": OSLO}, City(**OSLO)),
+                (
+                    [ToolOutput(City), ToolOutput(Nothing), str],
+                    {"kind": "final_result_City", "value": OSLO},
+                    City(**OSLO),
+                ),
+                (
+                    [ToolOutput(City), ToolOutput(Nothing), str],
+                    {"kind": "text", "value": "I do not know."},
+                    "I do not know.",
+                ),
+                (
+                    [ToolOutput(City, name="text"), str],
+                    {"kind": "plain_text", "value": "I do not know."},
+                    "I do not know.",
+                ),
+            ]
+        ),
     ],
 )
-async def test_output_may_be_one_of_several(world: MakeWorld, handed_in: str, output: Any) -> None:
-    here = world(f'call StructuredOutput {{"output": {handed_in}}}\n---\ntext done')
-    agent = Agent(here.model(), output_type=[ToolOutput(City), ToolOutput(Nothing), str])
-    assert (await agent.run("go")).output == output
+async def test_output_may_be_one_of_several(
+    world: MakeWorld, kinds: list[Any], handed_in: dict[str, Any], output: Any
+) -> None:
+    here = world(f"call StructuredOutput {json.dumps({'output': handed_in})}\n---\ntext done")
+    assert (await Agent(here.model(), output_type=kinds).run("go")).output == output
 
 
+@pytest.mark.oldest
+def test_output_of_several_kinds_is_text_or_a_call_of_the_tool_that_it_names() -> None:
+    city, nothing = ToolDefinition(name="final_result_City"), ToolDefinition(name="final_result_Nothing")
+    spec = output_spec(ModelRequestParameters(output_mode="tool", output_tools=[city, nothing]))
+    for tool, value in ((city, OSLO), (nothing, {"reason": "no"})):
+        part = spec.part(json.dumps({"output": {"kind": tool.name, "value": value}}))
+        assert isinstance(part, ToolCallPart)
+        assert (part.tool_name, part.args_as_dict()) == (tool.name, value)
+    said = spec.part('{"output": {"kind": "text", "value": "I do not know."}}')
+    assert isinstance(said, TextPart)
+    assert said.content == "I do not know."
+    # An output tool may be called `text`.
+    text = ToolDefinition(name="text")
+    spec = output_spec(ModelRequestParameters(output_mode="tool", output_tools=[text]))
+    called = spec.part(json.dumps({"output": {"kind": "text", "value": OSLO}}))
+    assert isinstance(called, ToolCallPart)
+    assert (called.tool_name, called.args_as_dict()) == ("text", OSLO)
+    said = spec.part('{"output": {"kind": "plain_text", "value": "I do not know."}}')
+    assert isinstance(said, TextPart)
+    assert said.content == "I do not know."
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("is_streamed", [True, pytest.param(False, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
-    ("handed_in", "output"),
-    [
-        ('{"kind": "text", "value": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
-        ('{"kind": "plain_text", "value": "I do not know."}', "I do not know."),
-    ],
+    "before", ["text Let me | see.\n", pytest.param("", marks=pytest.mark.thorough)], ids=["text", ""]
 )
-async def test_an_output_tool_may_be_called_text(world: MakeWorld, handed_in: str, output: Any) -> None:
-    here = world(f'call StructuredOutput {{"output": {handed_in}}}\n---\ntext done')
-    agent = Agent(here.model(), output_type=[ToolOutput(City, name="text"), str])
-    assert (await agent.run("go")).output == output
-
-
-@pytest.mark.parametrize("before", ["", "text Let me | see.\n"])
 @pytest.mark.parametrize(
     ("handed_in", "output"),
     [
@@ -263,16 +291,19 @@ async def test_an_output_tool_may_be_called_text(world: MakeWorld, handed_in: st
         ('{"kind": "text", "value": "I do not know."}', "I do not know."),
     ],
 )
-async def test_output_that_may_be_text_is_streamed(
-    world: MakeWorld, before: str, handed_in: str, output: Any
+async def test_output_that_may_be_text_may_be_streamed(
+    world: MakeWorld, before: str, handed_in: str, output: Any, is_streamed: bool
 ) -> None:
     here = world(f'{before}call StructuredOutput {{"output": {handed_in}}}\n---\ntext done')
     agent = Agent(here.model(), output_type=[City, str])
-    async with agent.run_stream("go") as result:
-        assert await result.get_output() == output
-    assert (await agent.run("go")).output == output
+    if is_streamed:
+        async with agent.run_stream("go") as result:
+            assert await result.get_output() == output
+    else:
+        assert (await agent.run("go")).output == output
 
 
+@pytest.mark.oldest
 async def test_output_that_is_not_accepted_is_asked_for_again(world: MakeWorld) -> None:
     call = 'call StructuredOutput {"name": "Tokyo", "people": 14}'
     here = world(f"{call}\n---\n{call}\n---\ntext done")
@@ -291,25 +322,6 @@ async def test_output_that_is_not_accepted_is_asked_for_again(world: MakeWorld) 
     asked = str(here.requests[-1]["messages"])
     assert "that is too few" in asked
     assert "Tokyo?" in asked
-
-
-async def test_instructions_and_system_prompts_reach_the_model(world: MakeWorld) -> None:
-    here = world("text ok")
-    model = here.model(append_system_prompt="zebra model")
-    agent = Agent(model, system_prompt="zebra system", instructions="zebra instructions")
-    await agent.run("go")
-    told = str(here.requests[-1]["system"])
-    places = [told.index(words) for words in ("zebra model", "zebra system", "zebra instructions")]
-    assert places == sorted(places)
-
-
-async def test_images_reach_the_model(world: MakeWorld) -> None:
-    here = world("text red")
-    image = BinaryContent(PICTURE, media_type="image/png")
-    await Agent(here.model()).run(["What is it?", image])
-    content = here.requests[-1]["messages"][0]["content"]
-    [shown] = [block for block in content if block["type"] == "image"]
-    assert shown["source"]["media_type"] == "image/png"
 
 
 PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
@@ -346,11 +358,17 @@ def site() -> Iterator[str]:
         thread.join()
 
 
-async def test_urls_are_downloaded_and_sent(world: MakeWorld, site: str) -> None:
+@pytest.mark.oldest
+async def test_system_prompts_pictures_and_downloaded_urls_reach_the_model(
+    world: MakeWorld, site: str
+) -> None:
     here = world("text ok")
-    await Agent(here.model()).run(
+    model = here.model(append_system_prompt="zebra model")
+    agent = Agent(model, system_prompt="zebra system", instructions="zebra instructions")
+    await agent.run(
         [
             "What is all this?",
+            BinaryContent(PICTURE, media_type="image/png"),
             ImageUrl(f"{site}/dot.png", force_download="allow-local"),
             DocumentUrl(f"{site}/paper.pdf", force_download="allow-local"),
             DocumentUrl(f"{site}/notes.txt", force_download="allow-local"),
@@ -358,9 +376,12 @@ async def test_urls_are_downloaded_and_sent(world: MakeWorld, site: str) -> None
             CachePoint(),
         ]
     )
+    system = str(here.requests[-1]["system"])
+    places = [system.index(words) for words in ("zebra model", "zebra system", "zebra instructions")]
+    assert places == sorted(places)
     content = here.requests[-1]["messages"][0]["content"]
-    kinds = [block["type"] for block in content]
-    assert kinds.count("image") == 1
+    images = [block for block in content if block["type"] == "image"]
+    assert [image["source"]["media_type"] for image in images] == ["image/png"] * 2
     [document] = [block for block in content if block["type"] == "document"]
     assert document["source"]["media_type"] == "application/pdf"
     told = str(content)
@@ -368,6 +389,7 @@ async def test_urls_are_downloaded_and_sent(world: MakeWorld, site: str) -> None
     assert '{"zebra": "json"}' in told
 
 
+@pytest.mark.oldest
 async def test_unsupported_content_is_an_error(world: MakeWorld, site: str) -> None:
     here = world("text ok")
     agent = Agent(here.model())
@@ -385,6 +407,7 @@ async def test_unsupported_content_is_an_error(world: MakeWorld, site: str) -> N
     assert here.requests == []
 
 
+@pytest.mark.oldest
 async def test_without_the_run_context_tools_have_to_be_registered(
     world: MakeWorld, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,8 +433,11 @@ async def test_without_the_run_context_tools_have_to_be_registered(
         assert await result.get_output() == "The sum is 42."
 
 
-async def test_usage_and_cost_are_counted(world: MakeWorld) -> None:
-    result = await Agent(world("text ok").model()).run("go")
+async def test_an_answer_is_the_output_of_a_run_and_its_usage_and_cost_are_counted(
+    world: MakeWorld,
+) -> None:
+    result = await Agent(world("text Hello | there.").model()).run("hi")
+    assert result.output == "Hello there."
     usage = result.usage
     assert usage.requests == 1
     assert usage.input_tokens > 0
@@ -429,7 +455,7 @@ async def test_usage_and_cost_are_counted(world: MakeWorld) -> None:
 
 async def test_the_settings_of_a_run_take_precedence(world: MakeWorld) -> None:
     here = world(f"{ADD}\n---\ntext more")
-    agent = Agent(here.model(), model_settings=ClaudeCodeModelSettings(claude_code_max_turns=1))
+    agent = Agent(here.model(max_turns=5), model_settings=ClaudeCodeModelSettings(claude_code_max_turns=1))
 
     @agent.tool_plain
     def add(a: int, b: int) -> int:
@@ -440,27 +466,12 @@ async def test_the_settings_of_a_run_take_precedence(world: MakeWorld) -> None:
     assert raised.value.error_type == "max_turns"
     assert raised.value.hint
     assert raised.value.result is not None
-    assert (await agent.run("go", model_settings=ClaudeCodeModelSettings(claude_code_max_turns=5))).output
+    more = ClaudeCodeModelSettings(claude_code_max_turns=5)
+    async with here.model(max_turns=1)._prepared(prompt(), more, ModelRequestParameters(), None) as ready:
+        assert json.loads(ready.host.request)["settings"]["max_turns"] == 5
 
 
-async def test_the_agent_decides_which_tools_there_are(world: MakeWorld, transport: Transport) -> None:
-    here = world("text ok")
-
-    async def only_add(_: RunContext[None], tools: list[ToolDefinition]) -> list[ToolDefinition]:
-        return [tool for tool in tools if tool.name == "add"]
-
-    def add(a: int, b: int) -> int:
-        return a + b
-
-    def subtract(a: int, b: int) -> int:
-        return a - b
-
-    toolset: FunctionToolset[None] = FunctionToolset([add, subtract])
-    agent = Agent(here.model(transport), toolsets=[toolset.prepared(only_add)])
-    await agent.run("go")
-    assert here.offered == ["mcp__tools__add"]
-
-
+@pytest.mark.oldest
 async def test_tools_can_be_registered_in_every_way(world: MakeWorld, transport: Transport) -> None:
     def add(a: int, b: int) -> int:
         return a + b
@@ -481,12 +492,11 @@ async def test_tools_can_be_registered_in_every_way(world: MakeWorld, transport:
         (one.renamed({"plus": "add"}), {"plus"}),
         ([one.prefixed("my"), Tool(subtract)], {"my_add", "subtract"}),
     ]
-    here = world("text ok")
-    model = here.model()
+    model = world("text unused").model()
     for toolsets, names in ways:
         model.set_agent_toolsets(toolsets, transport=transport)
-        await model.request(prompt(), None, ModelRequestParameters())
-        assert set(here.offered) == {f"mcp__pydantic_tools__{name}" for name in names}
+        async with model._prepared(prompt(), None, ModelRequestParameters(), None) as ready:
+            assert ready.host.toolbox.names == names
 
 
 async def test_the_agents_toolset_can_be_registered_by_hand(world: MakeWorld, transport: Transport) -> None:
@@ -500,6 +510,7 @@ async def test_the_agents_toolset_can_be_registered_by_hand(world: MakeWorld, tr
 
     model.set_agent_toolsets(agent.toolsets[0], transport=transport)
     assert (await agent.run("go", deps=1)).output == "The sum is 43."
+    assert here.offered == ["mcp__pydantic_tools__add"]
     # Without an agent the dependencies are those registered with the tools.
     model.set_agent_toolsets(agent.toolsets[0], transport=transport, deps=2)
     response = await model.request(prompt(), None, ModelRequestParameters())
@@ -507,16 +518,3 @@ async def test_the_agents_toolset_can_be_registered_by_hand(world: MakeWorld, tr
     stdio = {"type": "stdio", "command": str(_executable.BRIDGE), "args": ["bridge"]}
     sdk = {"type": "sdk", "name": "pydantic_tools"}
     assert model.get_mcp_servers() == {"pydantic_tools": stdio if transport == "stdio" else sdk}
-
-
-async def test_concurrent_runs_are_independent(world: MakeWorld, transport: Transport) -> None:
-    here = world("call who {}\n---\ntext {result}")
-    agent = Agent(here.model(transport), deps_type=int)
-
-    @agent.tool
-    async def who(ctx: RunContext[int]) -> int:
-        await asyncio.sleep(0.1)
-        return ctx.deps
-
-    results = await asyncio.gather(*(agent.run("go", deps=n) for n in range(4)))
-    assert [result.output for result in results] == [str(n) for n in range(4)]

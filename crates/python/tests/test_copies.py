@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
-from support import World, prompt
+from support import SUM, World, prompt
 
 from toolbridge import ClaudeCodeModel
 
@@ -49,15 +49,16 @@ def travelled(model: ClaudeCodeModel) -> ClaudeCodeModel:
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, travelled])
-async def test_a_copy_has_the_settings_of_its_model(
+async def test_a_copy_has_the_settings_of_its_model_and_shares_its_callbacks(
     world: MakeWorld, copied: Callable[[ClaudeCodeModel], ClaudeCodeModel]
 ) -> None:
-    here = world('call add {"a": 40, "b": 2}\n---\ntext {result}')
-    model = Named("mine", **here.options, settings=ModelSettings(timeout=50), message_callback=hear)
+    options = world(SUM).options
+    listener = Listener()
+    model = Named("mine", **options, settings=ModelSettings(timeout=50), message_callback=listener.hear)
     model.set_agent_toolsets([add], server_name="tools", transport="sdk")
     if copied is travelled:
         model.set_agent_toolsets(None)
-        model = Named("mine", **here.options, message_callback=hear)
+        model = Named("mine", **options, message_callback=hear)
     other = copied(model)
     assert other is not model
     assert isinstance(other, Named)
@@ -65,14 +66,8 @@ async def test_a_copy_has_the_settings_of_its_model(
     assert (other.model_name, other.settings) == (model.model_name, model.settings)
     assert other.get_mcp_servers() == model.get_mcp_servers()
     other.set_agent_toolsets([add], server_name="tools", transport="sdk")
-    assert (await other.request(prompt(), None, ModelRequestParameters())).text == "42"
-
-
-async def test_a_copy_shares_its_callbacks(world: MakeWorld) -> None:
-    listener = Listener()
-    model = world("text ok").model(message_callback=listener.hear)
-    await copy.deepcopy(model).request(prompt(), None, ModelRequestParameters())
-    assert "result" in listener.heard
+    assert (await other.request(prompt(), None, ModelRequestParameters())).text == "The sum is 42."
+    assert ("result" in listener.heard) is (copied is not travelled)
 
 
 def test_arguments_that_cannot_be_pickled_are_named() -> None:

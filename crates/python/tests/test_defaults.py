@@ -18,6 +18,7 @@ from pydantic_ai.models import ModelRequestParameters
 from support import PATIENCE_SECONDS, PYTHON, World, named, prompt, soon
 
 from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings, CLIExecutionError, InvalidRequestError
+from toolbridge.answer import RequestWithMetadata
 
 MakeWorld = Callable[[str], World]
 
@@ -52,26 +53,29 @@ def told(here: World) -> str:
     return "\n".join(block.get("text", "") for block in blocks)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_prompts_and_history_are_text(world: MakeWorld, secret: Path, is_streamed: bool) -> None:
+@pytest.mark.parametrize("has_history", [False, True])  # without, the prompt is the whole message
+@pytest.mark.parametrize("text", ["/cost", "see @SECRET", "/help @SECRET"])
+async def test_prompts_and_history_are_text(
+    world: MakeWorld, secret: Path, text: str, has_history: bool, is_streamed: bool
+) -> None:
     here = world("text ok\n---\ntext ok")
     agent = Agent(here.model())
     history: list[ModelMessage] = [
         ModelRequest(parts=[UserPromptPart(f"first @{secret}")]),
         ModelResponse(parts=[TextPart(f"I saw @{secret}")]),
     ]
-    for text in (f"see @{secret}", "/cost", f"/help @{secret}"):
-        if is_streamed:
-            async with agent.run_stream(text, message_history=history) as result:
-                assert await result.get_output() == "ok"
-        else:
-            assert (await agent.run(text, message_history=history)).output == "ok"
-        for piece in (text, f"first @{secret}", f"I saw @{secret}"):
-            assert piece in told(here)
-    # Without a history the prompt is the whole message.
-    assert (await agent.run("/cost")).output == "ok"
-    assert "/cost" in told(here)
-    assert len(here.requests) == 4
+    before = history if has_history else []
+    text = text.replace("SECRET", str(secret))
+    if is_streamed:
+        async with agent.run_stream(text, message_history=before) as result:
+            assert await result.get_output() == "ok"
+    else:
+        assert (await agent.run(text, message_history=before)).output == "ok"
+    for piece in (text, f"first @{secret}", f"I saw @{secret}") if has_history else (text,):
+        assert piece in told(here)
+    assert len(here.requests) == 1
     assert SECRET not in json.dumps(here.requests)
 
 
@@ -79,15 +83,10 @@ async def test_prompts_are_expanded_if_enabled(world: MakeWorld, secret: Path) -
     here = world("text ok")
     await Agent(here.model(expand_prompts=True)).run(f"see @{secret}")
     assert SECRET in json.dumps(here.requests[-1])
-    agent = Agent(here.model())
-    expand = ClaudeCodeModelSettings(claude_code_expand_prompts=True)
-    await agent.run(f"see @{secret}", model_settings=expand)
-    assert SECRET in json.dumps(here.requests[-1])
     # The CLI runs the command itself, and does not ask the model.
-    assert (await agent.run("/cost", model_settings=expand)).output != "ok"
-    assert len(here.requests) == 2
-    await agent.run(f"see @{secret}")
-    assert SECRET not in json.dumps(here.requests[-1])
+    expand = ClaudeCodeModelSettings(claude_code_expand_prompts=True)
+    assert (await Agent(here.model()).run("/cost", model_settings=expand)).output != "ok"
+    assert len(here.requests) == 1
 
 
 async def test_a_cli_that_would_expand_a_prompt_does_not_get_it(world: MakeWorld) -> None:
@@ -101,110 +100,98 @@ async def test_a_cli_that_would_expand_a_prompt_does_not_get_it(world: MakeWorld
     assert "`expand_prompts=True`" in raised.value.hint
 
 
-async def test_by_default_no_feature_of_the_cli_is_enabled(world: MakeWorld) -> None:
+@pytest.mark.parametrize("is_a_setting", [True, pytest.param(False, marks=pytest.mark.thorough)])
+async def test_claude_code_enables_everything(world: MakeWorld, is_a_setting: bool) -> None:
     here = world("text ok")
     (here.home / "CLAUDE.md").write_text("zebra memory")
-    await Agent(here.model()).run("go")
-    assert tools(here) == []
-    sent = json.dumps(here.requests[-1])
-    assert "zebra memory" not in sent
-    assert len(str(here.requests[-1]["system"])) < 1000
-    assert transcripts(here) == []
-
-
-async def test_claude_code_enables_everything(world: MakeWorld) -> None:
-    here = world("text ok")
-    (here.home / "CLAUDE.md").write_text("zebra memory")
-    for whole in (
-        Agent(here.model(claude_code=True)),
-        Agent(here.model(), model_settings=ClaudeCodeModelSettings(claude_code=True)),
-    ):
-        kept = len(transcripts(here))
-        await whole.run("go")
-        assert {"Bash", "Read", "Write"} <= set(tools(here))
-        assert "zebra memory" in json.dumps(here.requests[-1])
-        assert len(str(here.requests[-1]["system"])) > 1000
-        assert len(transcripts(here)) == kept + 1
+    if is_a_setting:
+        whole = Agent(here.model(), model_settings=ClaudeCodeModelSettings(claude_code=True))
+    else:
+        whole = Agent(here.model(claude_code=True))
+    await whole.run("go")
+    assert {"Bash", "Read", "Write"} <= set(tools(here))
+    assert "zebra memory" in json.dumps(here.requests[-1])
+    assert len(str(here.requests[-1]["system"])) > 1000
+    assert len(transcripts(here)) == 1
 
 
 async def test_single_parts_of_claude_code(world: MakeWorld) -> None:
     here = world("text ok")
     (here.home / "CLAUDE.md").write_text("zebra memory")
-    await Agent(here.model(builtin_tools=["Read"])).run("go")
+    # The model of the CLI's settings is visible in the request.
+    own = {"model": "claude-haiku-4-5"}
+    await Agent(here.model(builtin_tools=["Read"], setting_sources=[], cli_settings=own)).run("go")
     assert tools(here) == ["Read"]
     assert len(str(here.requests[-1]["system"])) < 1000
-    await Agent(here.model(coding_prompt=True)).run("go")
+    assert "zebra memory" not in json.dumps(here.requests[-1])
+    assert here.requests[-1]["model"] == "claude-haiku-4-5"
+    await Agent(here.model(coding_prompt=True, setting_sources=["project"])).run("go")
     assert tools(here) == []
     assert len(str(here.requests[-1]["system"])) > 1000
+    assert "zebra memory" in json.dumps(here.requests[-1])
+    assert transcripts(here) == []
     await Agent(here.model(claude_code=True, builtin_tools=[], coding_prompt=False)).run("go")
     assert tools(here) == []
     assert len(str(here.requests[-1]["system"])) < 1000
-    for sources in ([], ["project"]):
-        await Agent(here.model(setting_sources=sources)).run("go")
-        assert tools(here) == []
-        assert ("zebra memory" in json.dumps(here.requests[-1])) is bool(sources)
     assert len(transcripts(here)) == 1  # that of the whole one
-    # A setting that is visible in the request.
-    await Agent(here.model(cli_settings={"model": "claude-haiku-4-5"})).run("go")
-    assert here.requests[-1]["model"] == "claude-haiku-4-5"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_the_default_model_is_the_clis_and_named_in_the_answer(
-    world: MakeWorld, is_streamed: bool
+@pytest.mark.parametrize("name", ["default", "claude-opus-4-5"])
+async def test_by_default_only_the_model_is_the_clis_and_it_is_named_in_the_answer(
+    world: MakeWorld, name: str, is_streamed: bool
 ) -> None:
     here = world("text ok")
-    for model, name in [
-        (here.model(), "default"),
-        (here.model(model_name="claude-opus-4-5"), "claude-opus-4-5"),
-    ]:
-        assert model.model_name == name
-        if is_streamed:
-            async with model.request_stream(prompt(), None, ModelRequestParameters()) as stream:
-                async for _ in stream:
-                    pass
-            response = stream.get()
-        else:
-            response = await model.request(prompt(), None, ModelRequestParameters())
-        assert response.model_name == here.requests[-1]["model"]
-        assert response.model_name != "default"
-        assert name in ("default", response.model_name)
-
-
-async def test_a_conversation_that_was_not_kept_cannot_be_resumed(world: MakeWorld) -> None:
-    here = world("text one\n---\ntext two")
-    model = here.model()
-    first = await model.request_with_metadata(prompt(), None, ModelRequestParameters())
+    (here.home / "CLAUDE.md").write_text("zebra memory")
+    model = here.model() if name == "default" else here.model(model_name=name)
+    assert model.model_name == name
+    if is_streamed:
+        async with model.request_stream(prompt(), None, ModelRequestParameters()) as stream:
+            async for _ in stream:
+                pass
+        response = stream.get()
+    else:
+        response = await model.request(prompt(), None, ModelRequestParameters())
+    assert response.model_name == here.requests[-1]["model"]
+    assert response.model_name != "default"
+    assert name in ("default", response.model_name)
+    # No feature of the CLI is enabled.
+    assert tools(here) == []
+    assert "zebra memory" not in json.dumps(here.requests[-1])
+    assert len(str(here.requests[-1]["system"])) < 1000
     assert transcripts(here) == []
-    session = first.cli_response.session_id
-    assert session is not None
-    settings = ClaudeCodeModelSettings(claude_code_resume=session)
+
+
+async def test_a_stored_conversation_is_continued_by_its_id_and_others_are_not_stored(
+    world: MakeWorld,
+) -> None:
+    here = world("text one\n---\ntext two\n---\ntext three")
+    model = here.model(keep_session=True)
+    name = str(uuid.uuid4())
+
+    async def ask(text: str, **settings: Any) -> RequestWithMetadata:
+        own = ClaudeCodeModelSettings(**{f"claude_code_{key}": value for key, value in settings.items()})  # type: ignore[typeddict-item]
+        return await model.request_with_metadata(prompt(text), own, ModelRequestParameters())
+
+    assert (await ask("zebra first", session_id=name)).cli_response.session_id == name
+    [transcript] = transcripts(here)
+    assert transcript.stem == name
+    second = await ask("zebra second", continue_conversation=True)
+    assert second.response.text == "two"
+    assert "zebra first" in told(here)
+    third = await ask("zebra third", resume=name)
+    assert third.response.text == "three"
+    assert "zebra second" in told(here)
+    assert third.cli_response.session_id == name
+    # The request's settings take precedence.
+    not_kept = await ask("zebra fourth", keep_session=False)
+    assert transcripts(here) == [transcript]
     with pytest.raises(CLIExecutionError) as raised:
-        await model.request(prompt(), settings, ModelRequestParameters())
+        await ask("zebra fifth", resume=not_kept.cli_response.session_id)
     assert raised.value.error_type == "no_conversation"
     assert raised.value.hint is not None
     assert "keep_session" in raised.value.hint
-
-
-async def test_a_conversation_is_stored_under_its_id(world: MakeWorld) -> None:
-    here = world("text one\n---\ntext two")
-    name = str(uuid.uuid4())
-    model = here.model(keep_session=True)
-    kept = ClaudeCodeModelSettings(claude_code_session_id=name)
-    first = await model.request_with_metadata(prompt("zebra first"), kept, ModelRequestParameters())
-    assert first.cli_response.session_id == name
-    [transcript] = transcripts(here)
-    assert transcript.stem == name
-    last = ClaudeCodeModelSettings(claude_code_continue_conversation=True)
-    second = await model.request_with_metadata(prompt("zebra second"), last, ModelRequestParameters())
-    assert second.response.text == "two"
-    assert "zebra first" in told(here)
-    # The request's settings take precedence.
-    not_kept = ClaudeCodeModelSettings(claude_code_keep_session=False)
-    await model.request(prompt(), not_kept, ModelRequestParameters())
-    assert transcripts(here) == [transcript]
-    await model.request(prompt(), None, ModelRequestParameters())
-    assert len(transcripts(here)) == 2
 
 
 @pytest.mark.parametrize("tool", ["Bash", "mcp__tools__add", "add"])

@@ -23,6 +23,8 @@ from support import PATIENCE_SECONDS, PYTHON, Bridge, error_of, hanging, text_of
 from toolbridge import Session, read_only
 from toolbridge.tools import Host, Served, Toolbox, direct
 
+pytestmark = pytest.mark.oldest
+
 REQUEST = contextvars.ContextVar("request", default="none")
 
 
@@ -221,26 +223,38 @@ def test_an_error_without_a_message_is_an_answer(short_path: Path) -> None:
         assert error_of(bridge.call("fails")) == "no message (type: Mute)"
 
 
-@pytest.mark.parametrize("body", ["while True: time.sleep(0.001)", "while True: pass", "time.sleep(600)"])
-def test_a_program_exits_while_a_function_runs(short_path: Path, body: str) -> None:
+def test_a_program_exits_while_functions_run(short_path: Path) -> None:
     text = f"""
     import subprocess, sys, threading, time
     from toolbridge import Session
 
-    started = threading.Event()
+    started = [threading.Event() for _ in range(3)]
+    session = Session(directory=sys.argv[1])
 
-    def endless() -> None:
-        started.set()
-        {body}
+    @session.tool(parallel=True)
+    def sleep() -> None:
+        started[0].set()
+        time.sleep(600)
 
-    with Session(endless, directory=sys.argv[1]) as session:
+    @session.tool(parallel=True)
+    def sleep_often() -> None:
+        started[1].set()
+        while True: time.sleep(0.001)
+
+    @session.tool(parallel=True)
+    def work() -> None:
+        started[2].set()
+        while True: pass
+
+    with session:
         server = session.mcp_config("tools")["mcpServers"]["tools"]
         toolbridge = server["command"].removesuffix("-bridge")
-        command = [toolbridge, "call", str(session.socket_path), "endless", "{{}}"]
-        call = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        assert started.wait({PATIENCE_SECONDS})
-        call.kill()
-        call.wait()
+        for tool, has_started in zip(("sleep", "sleep_often", "work"), started):
+            command = [toolbridge, "call", str(session.socket_path), tool, "{{}}"]
+            call = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            assert has_started.wait({PATIENCE_SECONDS})
+            call.kill()
+            call.wait()
     print("end", flush=True)
     """
     call = [*PYTHON, "-c", textwrap.dedent(text), str(short_path)]

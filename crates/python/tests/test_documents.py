@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import NativeToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
-from support import PATIENCE_SECONDS, REMINDER, Bridge, Transport, World, cli_answer, prompt, soon
+from support import PATIENCE_SECONDS, REMINDER, Bridge, Transport, World, prompt, soon
 
 import toolbridge.tools
 from toolbridge import ClaudeCodeModelSettings, Documents, InvalidRequestError, Session
@@ -119,39 +120,26 @@ async def test_an_agent_finds_and_copies_beside_its_own_tools(
     assert SECRET not in result.all_messages_json().decode()
 
 
-async def test_a_request_without_an_agent_finds_and_copies(
+async def test_a_request_without_an_agent_finds_and_copies_with_the_tools_that_it_chooses(
     world: MakeWorld, transport: Transport, workspace: Path, python_calls: list[str]
 ) -> None:
     here = world(FIND_AND_COPY)
     model = here.model()
     model.set_agent_toolsets([add, Documents(workspace)], server_name="tools", transport=transport)
-    response = await model.request(prompt(), None, ModelRequestParameters())
+    names = ["manual_find", "bridge_copy_section", "add"]
+    chosen = ModelRequestParameters(function_tools=[ToolDefinition(name=name) for name in names])
+    response = await model.request(prompt(), None, chosen)
     assert response.text == "Copied; the sum is 42."
     checked(here, workspace)
     assert python_calls == ["add"]
+    assert set(here.offered) == {f"mcp__tools__{name}" for name in names}
 
 
-async def test_a_request_chooses_among_the_document_tools_too(
-    world: MakeWorld, transport: Transport, workspace: Path
-) -> None:
-    here = world("text ok")
-    model = here.model()
-    model.set_agent_toolsets([add, Documents(workspace)], server_name="tools", transport=transport)
-    chosen = ModelRequestParameters(function_tools=[ToolDefinition(name="manual_find")])
-    await model.request(prompt(), None, chosen)
-    assert here.offered == ["mcp__tools__manual_find"]
-
-
-async def test_documents_that_only_read_do_not_offer_to_write(
-    world: MakeWorld, transport: Transport, workspace: Path
-) -> None:
-    here = world("text ok")
-    model = here.model()
+def test_documents_that_only_read_do_not_offer_to_write(workspace: Path) -> None:
     documents = Documents(workspace, read_only=True)
     assert set(documents.tool_names) == READING
-    model.set_agent_toolsets(None, server_name="tools", transport=transport)
-    await Agent(model, model_settings=ClaudeCodeModelSettings(claude_code_documents=[documents])).run("go")
-    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING}
+    with Session(documents, directory=workspace) as session, Bridge(session.mcp_config()) as bridge:
+        assert set(bridge.tools) == READING
 
 
 async def test_an_agent_has_only_the_documents_that_it_was_given(
@@ -161,33 +149,38 @@ async def test_an_agent_has_only_the_documents_that_it_was_given(
     model = here.model()
     documents = Documents(workspace)
     model.set_agent_toolsets([add, documents], server_name="tools", transport=transport)
-    for agent, offered in ((Agent(model), []), (Agent(model, tools=[add]), ["mcp__tools__add"])):
-        await agent.run("go")
-        assert here.offered == offered
-        async with agent.run_stream("go") as result:
-            await result.get_output()
-        assert here.offered == offered
+
+    def manual_find() -> str:
+        return "mine"
+
+    async with Agent(model).run_stream("go") as result:
+        await result.get_output()
+    assert here.offered == []
+    # A tool may have the name of a document tool that is not offered.
+    await Agent(model, tools=[add, manual_find]).run("go")
+    assert sorted(here.offered) == ["mcp__tools__add", "mcp__tools__manual_find"]
     assert not (workspace / "vault/notes").exists()
     # A single run may have them.
     given = ClaudeCodeModelSettings(claude_code_documents=documents)
     await Agent(model).run("go", model_settings=given)
     assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING}
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION
-    # So may a request without an agent, in addition to its tools.
+
+
+async def test_a_request_gets_the_documents_of_its_settings_in_addition_to_its_tools(
+    world: MakeWorld, workspace: Path
+) -> None:
+    model = world("text ok").model()
+    documents = Documents(workspace)
+    model.set_agent_toolsets([add, documents], server_name="tools")
+    given = ClaudeCodeModelSettings(claude_code_documents=documents)
     chosen = ModelRequestParameters(function_tools=[ToolDefinition(name="add")])
-    await model.request(prompt(), given, chosen)
-    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING | {"add"}}
-    await model.request(prompt(), given, ModelRequestParameters())
-    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING | {"add"}}
-    # A tool may have the name of a document tool that is not offered.
-    agent = Agent(model)
-
-    @agent.tool_plain
-    def manual_find() -> str:
-        return "mine"
-
-    await agent.run("go")
-    assert here.offered == ["mcp__tools__manual_find"]
+    for parameters, only in ((chosen, READING | WRITING | {"add"}), (ModelRequestParameters(), None)):
+        async with model._prepared(prompt(), given, parameters, None) as ready:
+            assert ready.host.toolbox.names == {"add"}
+            assert ready.host.documents == [documents]
+            names = json.loads(ready.host.request)["request"]["only"]
+            assert (names and set(names)) == only
 
 
 async def test_a_duplicate_tool_name_is_an_error(
@@ -225,10 +218,12 @@ def test_a_session_offers_documents_to_any_client(workspace: Path, python_calls:
     assert sorted(path.name for path in workspace.iterdir()) == ["manuals", "vault"]
 
 
-async def test_a_session_can_have_nothing_but_documents(world: MakeWorld, workspace: Path) -> None:
-    here = world(f"call bridge_copy_section {json.dumps(COPY)}\n---\ntext ok")
-    async with Session(Documents(workspace), directory=here.sessions) as session:
-        assert await cli_answer(here, session.mcp_config("tools")) == "ok"
+async def test_a_session_can_have_nothing_but_documents(workspace: Path) -> None:
+    async with Session(Documents(workspace), directory=workspace) as session:
+        with Bridge(session.mcp_config()) as bridge:
+            assert set(bridge.tools) == READING | WRITING
+            copied = await asyncio.to_thread(bridge.call, "bridge_copy_section", **COPY)
+            assert not copied.get("isError")
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION
 
 

@@ -12,6 +12,8 @@ from pydantic_ai import exceptions
 import toolbridge
 from toolbridge import ClaudeCodeError, CLIExecutionError, errors
 
+pytestmark = pytest.mark.oldest
+
 # The base classes of each, without itself and `object`, in method resolution order.
 FAILURE = ["ModelFailure", "ClaudeCodeError", "ModelAPIError", "AgentRunError", "RuntimeError", "Exception"]
 TREE = {

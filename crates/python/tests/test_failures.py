@@ -300,13 +300,16 @@ def test_exceptions_of_tools_are_logged_with_their_traceback(
 async def test_an_exception_in_can_use_tool_is_logged_and_denies(
     world: MakeWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    here = world("call good {}\n---\ntext ok")
+    here = world("call good {}\ncall good_later {}\n---\ntext ok")
 
     def decide(request: PermissionRequest) -> Allow:
+        if request.tool_name == "mcp__tools__good_later":
+            raise RuntimeError("no idea")
         raise LookupError(f"nobody knows {NO_TEXT}")
 
     caplog.set_level(logging.WARNING, "toolbridge")
-    agent = Agent(here.model(can_use_tool=decide), tools=[Tool(good)])
+    agent = Agent(here.model(can_use_tool=decide), tools=[Tool(good), good_later])
     assert (await agent.run("go")).output == "ok"
     assert r"nobody knows \udcff" in here.result_texts[0]
+    assert "`can_use_tool` failed: no idea (type: RuntimeError)" in here.result_texts[1]
     assert "raise LookupError" in caplog.text

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, Tool
+from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.models import ModelRequestParameters
 from support import PATIENCE_SECONDS, Transport, World, prompt
 
@@ -44,8 +44,21 @@ def adder(here: World, transport: Transport, *hooks: Hook) -> tuple[Agent[None, 
     return agent, calls
 
 
-@pytest.mark.both_transports
-async def test_hooks_are_called_in_the_order_of_events(world: MakeWorld, transport: Transport) -> None:
+class Wrong(Exception):
+    pass
+
+
+def wrong(_: HookCall) -> HookAnswer:
+    raise Wrong("the hook's own")
+
+
+async def wrong_later(_: HookCall) -> HookAnswer:
+    raise Wrong("the hook's own")
+
+
+async def test_hooks_are_called_in_the_order_of_events_and_one_that_decides_nothing_may_fail(
+    world: MakeWorld, transport: Transport
+) -> None:
     seen: list[str] = []
     user = contextvars.ContextVar("user", default="nobody")
     user.set("ada")
@@ -59,93 +72,82 @@ async def test_hooks_are_called_in_the_order_of_events(world: MakeWorld, transpo
 
     events: list[HookEvent] = ["UserPromptSubmit", "PreToolUse"]
     hooks = [Hook(event, see) for event in events]
-    agent, _ = adder(world(ADD), transport, *hooks, Hook("PostToolUse", see_later, matcher="mcp__tools__.*"))
+    hooks += [Hook("PostToolUse", see_later, matcher="mcp__tools__.*")]
+    failing = [Hook("PostToolUse", wrong), Hook("Stop", wrong_later)]
+    agent, calls = adder(world(ADD), transport, *hooks, *failing)
     # Hooks of a run are added to those of the model.
     settings = ClaudeCodeModelSettings(claude_code_hooks=[Hook("Stop", see), Hook("PreToolUse", see, "Bash")])
     assert (await agent.run("go", model_settings=settings)).output == "2"
+    assert calls == [(1, 1)]
     tool = "mcp__tools__add ada"
     assert seen == ["UserPromptSubmit go ada", f"PreToolUse {tool}", f"PostToolUse {tool}", "Stop  ada"]
-
-
-def answering(answer: HookAnswer) -> Hook:
-    return Hook("PreToolUse", lambda _: answer)
-
-
-async def test_a_hook_denies_and_changes(world: MakeWorld, transport: Transport) -> None:
-    agent, calls = adder(world(ADD), transport, answering(HookOutput.deny("not on a Sunday")))
-    assert "not on a Sunday" in (await agent.run("go")).output
-    assert calls == []
-    agent, calls = adder(world(ADD), transport, answering(HookOutput.allow(tool_input={"a": 40, "b": 2})))
-    assert (await agent.run("go")).output == "42"
-    assert calls == [(40, 2)]
-    # In the CLI's own format.
-    specific = {
-        "hookEventName": "PreToolUse",
-        "permissionDecision": "deny",
-        "permissionDecisionReason": "raw no",
-    }
-    agent, calls = adder(world(ADD), transport, answering({"hookSpecificOutput": specific}))
-    assert "raw no" in (await agent.run("go")).output
-    assert calls == []
-
-
-class Wrong(Exception):
-    pass
-
-
-def wrong(_: HookCall) -> HookAnswer:
-    raise Wrong("the hook's own")
-
-
-async def wrong_later(_: HookCall) -> HookAnswer:
-    raise Wrong("the hook's own")
 
 
 def returns_a_number(_: HookCall) -> Any:
     return 1
 
 
-@pytest.mark.parametrize(
-    ("function", "why"),
-    [
-        (wrong, "a hook for PreToolUse failed: the hook's own (type: Wrong)"),
-        (wrong_later, "a hook for PreToolUse failed: the hook's own (type: Wrong)"),
-        (returns_a_number, "a hook must return `None`, a `HookOutput` or a mapping, not a `int`"),
-    ],
-)
-async def test_a_tool_whose_hook_fails_is_not_used(
-    world: MakeWorld,
-    transport: Transport,
-    caplog: pytest.LogCaptureFixture,
-    function: Callable[[HookCall], HookAnswer],
-    why: str,
+FAILED = "a hook for PreToolUse failed: the hook's own (type: Wrong)"
+
+# In the CLI's own format.
+RAW = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "raw no"}
+
+# The hooks of some tools, each with what the model is told, and the arguments of the call that was made.
+DECIDING: list[tuple[Callable[[HookCall], Any], str, tuple[int, int] | None]] = [
+    (lambda _: HookOutput.deny("not on a Sunday"), "not on a Sunday", None),
+    (lambda _: HookOutput.allow(tool_input={"a": 40, "b": 2}), "42", (40, 2)),
+    (lambda _: {"hookSpecificOutput": RAW}, "raw no", None),
+    (wrong, FAILED, None),
+    (wrong_later, FAILED, None),
+    (returns_a_number, "a hook must return `None`, a `HookOutput` or a mapping, not a `int`", None),
+]
+
+
+async def test_a_hook_denies_and_changes_and_a_tool_whose_hook_fails_is_not_used(
+    world: MakeWorld, transport: Transport, caplog: pytest.LogCaptureFixture
 ) -> None:
+    calls = "\n".join(f'call add_{n} {{"a": 1, "b": 1}}' for n in range(len(DECIDING)))
+    here = world(f"{calls}\n---\ntext ok")
+    hooks = [
+        Hook("PreToolUse", function, matcher=f"mcp__tools__add_{n}")
+        for n, (function, _, _) in enumerate(DECIDING)
+    ]
+    agent = Agent(here.model(transport, hooks=hooks))
+    made: dict[str, tuple[int, int]] = {}
+
+    def add(ctx: RunContext[object], a: int, b: int) -> int:
+        made[ctx.tool_name or ""] = (a, b)
+        return a + b
+
+    for n in range(len(DECIDING)):
+        agent.tool(name=f"add_{n}")(add)
     with caplog.at_level(logging.WARNING, "toolbridge"):
-        agent, calls = adder(world(ADD), transport, Hook("PreToolUse", function))
-        assert why in (await agent.run("go")).output
-    assert calls == []
-    assert "`PreToolUse` failed" in caplog.text
-    assert function.__name__ in caplog.text or "TypeError" in caplog.text
-
-
-async def test_a_failing_hook_that_decides_nothing_changes_nothing(world: MakeWorld) -> None:
-    agent, calls = adder(world(ADD), "sdk", Hook("PostToolUse", wrong), Hook("Stop", wrong_later))
-    assert (await agent.run("go")).output == "2"
-    assert calls == [(1, 1)]
+        assert (await agent.run("go")).output == "ok"
+    for (_, why, _), text in zip(DECIDING, here.result_texts, strict=True):
+        assert why in text
+    assert made == {f"add_{n}": given for n, (_, _, given) in enumerate(DECIDING) if given is not None}
+    assert caplog.text.count("`PreToolUse` failed") == 3
+    for name in ("in wrong\n", "in wrong_later\n", "TypeError"):
+        assert name in caplog.text
 
 
 async def test_a_hook_adds_context_and_blocks_prompts(world: MakeWorld) -> None:
     here = world("text ok")
-    tell = Hook("UserPromptSubmit", lambda _: HookOutput(context="zebra-context"))
-    await here.model(hooks=[tell]).request(prompt(), None, ModelRequestParameters())
+
+    def decide(call: HookCall) -> HookOutput:
+        match call.input["prompt"]:
+            case "wrong secret":
+                raise Wrong("the hook's own")
+            case "secret":
+                return HookOutput.block("not this")
+        return HookOutput(context="zebra-context")
+
+    async with here.model(hooks=[Hook("UserPromptSubmit", decide)]).conversation() as chat:
+        for text in ("secret", "wrong secret"):
+            await chat.send(text)
+            assert here.requests == []
+        assert (await chat.send("go")).output == "ok"
     assert "zebra-context" in str(here.requests[0])
-    for hook in (
-        Hook("UserPromptSubmit", lambda _: HookOutput.block("not this")),
-        Hook("UserPromptSubmit", wrong),
-    ):
-        here = world("text ok")
-        await here.model(hooks=[hook]).request(prompt("secret"), None, ModelRequestParameters())
-        assert here.requests == []
 
 
 async def test_a_hook_makes_the_model_continue_and_ends_a_request(world: MakeWorld) -> None:
@@ -162,7 +164,7 @@ async def test_a_hook_makes_the_model_continue_and_ends_a_request(world: MakeWor
     assert asked == [False, True]
     assert "you have forgotten the tests" in str(here.requests[-1]["messages"])
     here = world(ADD)
-    model = here.model(hooks=[answering(HookOutput.stop("that is enough"))])
+    model = here.model(hooks=[Hook("PreToolUse", lambda _: HookOutput.stop("that is enough"))])
     model.set_agent_toolsets([Tool(lambda a, b: a + b, name="add")])
     await model.request(prompt(), None, ModelRequestParameters())
     assert len(here.requests) == 1

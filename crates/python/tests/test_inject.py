@@ -1,4 +1,4 @@
-"""Each system call of a session fails once, in the real wheel, and every third one of a request.
+"""System calls of a session and of a request fail, in the real wheel: some of each kind, or all of them.
 
 `fail-each-call`, which the Rust tests use too, selects the call that fails; `inject_player.py` makes the
 calls.
@@ -15,6 +15,9 @@ from support import named, soon
 
 SESSION = ["bind", "clone3", "linkat", "listen", "mmap", "open", "read", "renameat2", "socket", "write"]
 
+# One call in so many fails, and the first of each kind, unless all of them do.
+EVERY = {"session": "4", "request": "12"}
+
 REQUEST = ["clone3", "execve", "mkdir", "mmap", "open", "pipe2", "read", "writev"]
 
 
@@ -27,8 +30,8 @@ def test_any_system_call_may_fail(
     try:
         soon(path.exists)
         fail_each_call = Path(named("TOOLBRIDGE_SCRIPTED_MODEL")).with_name("fail-each-call")
-        # The Rust tests already fail each call that a request makes below Python.
-        every = "3" if scenario == "request" and not pytestconfig.getoption("thorough") else "1"
+        # The Rust tests already fail each call that is made below Python.
+        every = "1" if pytestconfig.getoption("thorough") else EVERY[scenario]
         test = f"test_inject::test_any_system_call_may_fail[{scenario}]"
         done = subprocess.run(
             [fail_each_call, test, path, every, *known],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
@@ -78,43 +78,51 @@ async def test_kept_conversations_are_read_and_changed(world: MakeWorld, transpo
         sessions.rename(info.session_id, " ")
 
 
-TWICE = 'call add {"a": 1, "b": 1}\n---\ncall add {"a": 2, "b": 2}\n---\ntext {result}'
+class Deciding:
+    """Allows each tool with its own updates, and counts the questions."""
 
-RULE: PermissionUpdate = {
-    "type": "addRules",
-    "behavior": "allow",
-    "rules": [{"toolName": "mcp__tools__add"}],
-}
+    def __init__(self) -> None:
+        self.asked: list[PermissionRequest] = []
 
-
-@pytest.mark.parametrize(("updates", "times"), [([], 2), ([RULE], 1), (None, 1)])
-async def test_a_permission_update_applies_to_later_calls(
-    world: MakeWorld, transport: Transport, updates: Sequence[PermissionUpdate] | None, times: int
-) -> None:
-    asked: list[PermissionRequest] = []
-
-    def decide(request: PermissionRequest) -> Allow:
-        asked.append(request)
+    def __call__(self, request: PermissionRequest) -> Allow:
+        self.asked.append(request)
         for_now: list[PermissionUpdate] = [{**one, "destination": "session"} for one in request.suggestions]
-        return Allow(updates=for_now if updates is None else updates)
+        rule: PermissionUpdate = {
+            "type": "addRules",
+            "behavior": "allow",
+            "rules": [{"toolName": request.tool_name}],
+        }
+        wrong: PermissionUpdate = {"type": "addRule"}  # type: ignore[typeddict-item]
+        updates: dict[str, list[PermissionUpdate]] = {
+            "each_time": [],
+            "once": [rule],
+            "suggested": for_now,
+            "wrong": [wrong],
+        }
+        return Allow(updates=updates[request.tool_name.removeprefix("mcp__tools__")])
 
-    here = world(TWICE)
-    agent = Agent(here.model(transport, can_use_tool=decide), tools=[add])
-    assert (await agent.run("go")).output == "4"
-    assert len(asked) == times
-    assert (asked[0].tool_name, asked[0].tool_input) == ("mcp__tools__add", {"a": 1, "b": 1})
-    assert asked[0].suggestions
 
+async def test_a_permission_update_applies_to_later_calls_and_an_invalid_one_denies(
+    world: MakeWorld, transport: Transport
+) -> None:
+    names = ["each_time", "once", "suggested", "wrong"]
+    turn = "\n".join(f'call {name} {{"a": 1, "b": 1}}' for name in names)
+    here = world(f"{turn}\n---\n{turn}\n---\ntext ok")
+    called: list[str] = []
 
-async def test_an_invalid_update_denies(world: MakeWorld) -> None:
-    called: list[int] = []
+    def count(ctx: RunContext[None], a: int, b: int) -> int:
+        called.append(ctx.tool_name or "")
+        return a + b
 
-    def count() -> int:
-        called.append(1)
-        return 1
-
-    wrong: list[PermissionUpdate] = [{"type": "addRule"}]  # type: ignore[typeddict-item]
-    here = world("call count {}\n---\ntext {result}")
-    agent = Agent(here.model(can_use_tool=lambda _: Allow(updates=wrong)), tools=[count])
-    assert "one of its updates is unknown" in (await agent.run("go")).output
-    assert called == []
+    deciding = Deciding()
+    tools: list[Tool[None]] = [Tool(count, name=name) for name in names]
+    agent = Agent(here.model(transport, can_use_tool=deciding), tools=tools)
+    assert (await agent.run("go")).output == "ok"
+    asked = [request.tool_name.removeprefix("mcp__tools__") for request in deciding.asked]
+    assert {name: asked.count(name) for name in names[:3]} == {"each_time": 2, "once": 1, "suggested": 1}
+    assert sorted(called) == sorted(names[:3] * 2)
+    assert here.result_texts[:3] == ["2"] * 3
+    assert "one of its updates is unknown" in here.result_texts[3]
+    first = deciding.asked[0]
+    assert (first.tool_name, first.tool_input) == ("mcp__tools__each_time", {"a": 1, "b": 1})
+    assert first.suggestions

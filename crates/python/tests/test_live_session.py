@@ -52,7 +52,7 @@ def attached(directory: Path, *names: str) -> dict[str, Any]:
     return {"mcpServers": {"tools": {"type": "stdio", **server}}}
 
 
-@pytest.mark.parametrize("way", ["bridge", "attach"])
+@pytest.mark.parametrize("way", ["bridge", pytest.param("attach", marks=pytest.mark.thorough)])
 async def test_a_tool_that_a_tool_adds_is_called_in_the_same_run(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,6 @@ from toolbridge import (
     DEFAULT_TRANSPORT,
     Allow,
     ClaudeCodeModel,
-    ClaudeCodeModelSettings,
     CLIExecutionError,
     Deny,
     InvalidRequestError,
@@ -40,9 +41,17 @@ def subtract(a: int, b: int) -> int:
     return a - b
 
 
-async def test_metadata_comes_with_the_answer(world: MakeWorld) -> None:
-    model = world("text Hello.").model()
-    answer = await model.request_with_metadata(prompt(), None, ModelRequestParameters())
+async def test_metadata_comes_with_the_answer_and_a_history_is_sent(world: MakeWorld) -> None:
+    here = world("text unused\n---\ntext Hello.")
+    messages: list[ModelMessage] = [
+        ModelRequest(parts=[UserPromptPart("My name is Ada.")], instructions="zebra"),
+        ModelResponse(parts=[TextPart("Hello Ada!")]),
+        ModelRequest(parts=[UserPromptPart("What is my name?")]),
+    ]
+    answer = await here.model().request_with_metadata(messages, None, ModelRequestParameters())
+    roles = [one["role"] for one in here.requests[-1]["messages"] if one["role"] != "system"]
+    assert roles == ["user", "assistant", "user"]
+    assert "zebra" in str(here.requests[-1]["system"])
     assert answer.response.text == "Hello."
     said = answer.cli_response
     assert said.num_turns == 1
@@ -77,24 +86,6 @@ async def test_leaving_stream_messages_ends_the_request(world: MakeWorld, transp
     assert here.files == []
 
 
-async def test_a_callback_gets_every_message(world: MakeWorld) -> None:
-    heard: list[str] = []
-    later: list[str] = []
-
-    async def hear_later(message: dict[str, Any]) -> None:
-        await asyncio.sleep(0)
-        later.append(message["type"])
-
-    here = world("text ok")
-    await here.model(message_callback=lambda m: heard.append(m["type"])).request(
-        prompt(), None, ModelRequestParameters()
-    )
-    assert heard[0] == "system"
-    assert heard[-1] == "result"
-    await here.model(message_callback=hear_later).request(prompt(), None, ModelRequestParameters())
-    assert "assistant" in later
-
-
 async def test_a_request_chooses_from_the_registered_tools(world: MakeWorld, transport: Transport) -> None:
     here = world("text ok")
     model = here.model()
@@ -102,83 +93,47 @@ async def test_a_request_chooses_from_the_registered_tools(world: MakeWorld, tra
     with pytest.raises(ToolsetNotRegisteredError):
         await ClaudeCodeModel(**here.options).request(prompt(), None, chosen)
     model.set_agent_toolsets([add, subtract], transport=transport)
-    await model.request(prompt(), None, chosen)
-    assert here.offered == ["mcp__pydantic_tools__add"]
+    async with model._prepared(prompt(), None, chosen, None) as ready:
+        assert json.loads(ready.host.request)["request"]["only"] == ["add"]
     other = ModelRequestParameters(function_tools=[ToolDefinition(name="divide")])
     with pytest.raises(ToolNotFoundError, match="there is no tool `divide`"):
         await model.request(prompt(), None, other)
 
 
-async def test_history_without_an_agent(world: MakeWorld) -> None:
-    here = world("text ok")
-    messages: list[ModelMessage] = [
-        ModelRequest(parts=[UserPromptPart("My name is Ada.")], instructions="zebra"),
-        ModelResponse(parts=[TextPart("Hello Ada!")]),
-        ModelRequest(parts=[UserPromptPart("What is my name?")]),
-    ]
-    await here.model().request(messages, None, ModelRequestParameters())
-    roles = [one["role"] for one in here.requests[-1]["messages"] if one["role"] != "system"]
-    assert roles == ["user", "assistant", "user"]
-    assert "zebra" in str(here.requests[-1]["system"])
+DECISIONS: list[tuple[Any, bool]] = [
+    (True, True),
+    (Allow(), True),
+    (False, False),
+    (Deny("this is a reading room"), False),
+]
 
 
-async def test_a_conversation_is_resumed(world: MakeWorld) -> None:
-    here = world("text one\n---\ntext two")
-    model = here.model(keep_session=True)
-    first = await model.request_with_metadata(prompt("zebra first"), None, ModelRequestParameters())
-    session = first.cli_response.session_id
-    assert session is not None
-    settings = ClaudeCodeModelSettings(claude_code_resume=session)
-    second = await model.request_with_metadata(prompt("zebra second"), settings, ModelRequestParameters())
-    assert second.response.text == "two"
-    assert "zebra first" in str(here.requests[-1]["messages"])
-    assert second.cli_response.session_id == session
-
-
-WRITE = 'call Write {"file_path": "%s/note", "content": "hi"}\n---\ntext ok'
-
-
-@pytest.mark.parametrize(
-    ("decision", "written"),
-    [
-        (True, True),
-        (Allow(), True),
-        (False, False),
-        (Deny("this is a reading room"), False),
-    ],
-)
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_can_use_tool_decides(world: MakeWorld, decision: Any, written: bool, is_async: bool) -> None:
+@pytest.mark.parametrize("is_async", [True, pytest.param(False, marks=pytest.mark.thorough)])
+async def test_can_use_tool_decides(world: MakeWorld, is_async: bool) -> None:
     asked: list[PermissionRequest] = []
 
     def decide(request: PermissionRequest) -> Any:
         asked.append(request)
-        return decision
+        return DECISIONS[len(asked) - 1][0]
 
     async def decide_async(request: PermissionRequest) -> Any:
         return decide(request)
 
-    here = world("text placeholder")
-    here = world(WRITE % here.home)
-    model = here.model(can_use_tool=decide_async if is_async else decide, builtin_tools=["Write"])
+    home = world("text placeholder").home
+    places = [f"{home}/note-{n}" for n in range(len(DECISIONS))]
+    write = "call Write " + json.dumps({"file_path": "PLACE", "content": "hi"})
+    here = world("\n---\n".join([*(write.replace("PLACE", place) for place in places), "text ok"]))
+    model = here.model(
+        can_use_tool=decide_async if is_async else decide, builtin_tools=["Write"], add_dirs=[home]
+    )
     await model.request(prompt(), None, ModelRequestParameters())
-    [request] = asked
-    assert request.tool_name == "Write"
-    assert request.tool_input["content"] == "hi"
-    assert bool(here.results[0].get("is_error")) is not written
-    if isinstance(decision, Deny):
-        assert "this is a reading room" in here.result_texts[0]
-
-
-async def test_an_exception_in_can_use_tool_denies(world: MakeWorld) -> None:
-    def decide(_: PermissionRequest) -> bool:
-        raise RuntimeError("no idea")
-
-    here = world("text placeholder")
-    here = world(WRITE % here.home)
-    model = here.model(can_use_tool=decide, builtin_tools=["Write"])
-    await model.request(prompt(), None, ModelRequestParameters())
-    assert "`can_use_tool` failed: no idea (type: RuntimeError)" in here.result_texts[0]
+    assert [request.tool_name for request in asked] == ["Write"] * len(DECISIONS)
+    assert [request.tool_input["file_path"] for request in asked] == places
+    assert {request.tool_input["content"] for request in asked} == {"hi"}
+    assert [Path(place).exists() for place in places] == [written for _, written in DECISIONS]
+    # The last decision was `Deny`.
+    assert here.results[0]["is_error"] is True
+    assert "this is a reading room" in here.result_texts[0]
 
 
 async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:

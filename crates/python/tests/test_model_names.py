@@ -58,6 +58,7 @@ def test_an_agent_asks_a_model_by_its_name(world: MakeWorld) -> None:
     assert "claude-haiku-4-5" in asked
 
 
+@pytest.mark.oldest
 def test_names_are_known_wherever_pydantic_ai_takes_them() -> None:
     assert inferred("claude-code:sonnet").model_name == "sonnet"
     assert inferred("claude-code:sonnet[1m]").model_name == "sonnet[1m]"
@@ -71,6 +72,7 @@ def test_names_are_known_wherever_pydantic_ai_takes_them() -> None:
     assert isinstance(other, TestModel)
 
 
+@pytest.mark.oldest
 def test_other_names_are_left_to_pydantic_ai() -> None:
     model = TestModel()
     assert inferred(model) is model
@@ -95,6 +97,7 @@ def test_other_names_are_left_to_pydantic_ai() -> None:
         pydantic_ai.models.infer_model("openai:gpt-5", factory)  # type: ignore[arg-type]
 
 
+@pytest.mark.oldest
 def test_registration_can_be_reverted(registered: None) -> None:
     ours = pydantic_ai.models.infer_model
     model_names.register()
@@ -124,7 +127,16 @@ def test_other_packages_may_wrap_the_function_too(registered: None, monkeypatch:
         inferred("claude-code:sonnet")
 
 
-@pytest.mark.parametrize("first", ["toolbridge", "pydantic_ai.models.fallback", "pydantic_ai.models.wrapper"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "pydantic_ai.models.fallback, pydantic_ai.models.wrapper",
+        *(
+            pytest.param(first, marks=pytest.mark.thorough)
+            for first in ("toolbridge", "pydantic_ai.models.fallback", "pydantic_ai.models.wrapper")
+        ),
+    ],
+)
 def test_the_order_of_imports_does_not_matter(first: str) -> None:
     program = f"""
     import {first}

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.capabilities import PrepareTools
+from pydantic_ai.messages import NativeToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 from support import Transport, World, prompt
 
 import toolbridge._run_context
+import toolbridge.model
 from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings
+from toolbridge.tools import Host
 
 MakeWorld = Callable[[str], World]
 
@@ -77,27 +81,74 @@ def nothing_was_offered(here: World) -> None:
     assert [tool["name"] for request in here.requests for tool in request.get("tools", [])] == []
 
 
+class Asked(Exception):
+    """Instead of the start of a CLI."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], list[str] | None]]:
+    """The tools of each request, and the names that it may use; requests end with `Asked`."""
+    seen: list[tuple[set[str], list[str] | None]] = []
+
+    async def instead(_: object, host: Host, **options: Any) -> None:
+        seen.append((host.toolbox.names, json.loads(host.request)["request"]["only"]))
+        raise Asked
+
+    monkeypatch.setattr(toolbridge.model, "completed", instead)
+    return seen
+
+
+WITHOUT = [by_prepare, by_filter, by_prepared_toolset, by_prepare_tools, by_having_none]
+
+
 @pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("registers_its_own", [False, True])
+@pytest.mark.parametrize("made", WITHOUT)
+async def test_a_run_without_tools_asks_with_none(
+    world: MakeWorld,
+    asked: list[tuple[set[str], list[str] | None]],
+    made: Callable[[ClaudeCodeModel, Disk], Agent[None, str]],
+    registers_its_own: bool,
+    is_streamed: bool,
+) -> None:
+    disk = Disk()
+    model = world("text unused").model()
+    agent = made(model, disk)
+    model.set_agent_toolsets(agent.toolsets[0] if registers_its_own else [disk.wipe], server_name="tools")
+    with pytest.raises(Asked):
+        await answer(agent, is_streamed=is_streamed)
+    assert asked == [(set(), [])]
+
+
 @pytest.mark.parametrize(
-    "made", [by_prepare, by_filter, by_prepared_toolset, by_prepare_tools, by_having_none]
+    ("made", "registers_its_own", "is_streamed"),
+    [
+        (by_prepare_tools, True, True),
+        (by_prepare, False, False),
+        *(
+            pytest.param(made, registers_its_own, is_streamed, marks=pytest.mark.thorough)
+            for made in WITHOUT
+            for registers_its_own in (False, True)
+            for is_streamed in (False, True)
+        ),
+    ],
 )
 async def test_without_tools_nothing_is_offered_and_nothing_runs(
     world: MakeWorld,
     transport: Transport,
     made: Callable[[ClaudeCodeModel, Disk], Agent[None, str]],
+    registers_its_own: bool,
     is_streamed: bool,
 ) -> None:
     here, disk = world(WIPE), Disk()
     model = here.model()
-    model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
     agent = made(model, disk)
+    # Not even if the tool is registered, alone or in the agent's own toolset.
+    registered = agent.toolsets[0] if registers_its_own else [disk.wipe]
+    model.set_agent_toolsets(registered, server_name="tools", transport=transport)
     assert await answer(agent, is_streamed=is_streamed) == "done"
     nothing_was_offered(here)
     assert here.results[0]["is_error"] is True
-    # Not even if the agent's own toolset is registered.
-    model.set_agent_toolsets(agent.toolsets[0], server_name="tools", transport=transport)
-    assert await answer(agent, is_streamed=is_streamed) == "done"
-    nothing_was_offered(here)
     assert disk.wiped == 0
 
 
@@ -145,18 +196,38 @@ def only_keep_was_offered_and_ran(here: World, disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-@pytest.mark.parametrize("made", FILTERS.values(), ids=FILTERS.keys())
+@pytest.mark.parametrize("name", [name for name in FILTERS if name != "disallowed_tools"])
+async def test_a_run_asks_with_the_remaining_tools(
+    world: MakeWorld, asked: list[tuple[set[str], list[str] | None]], name: str, is_streamed: bool
+) -> None:
+    disk = Disk()
+    model = world("text unused").model()
+    model.set_agent_toolsets([disk.wipe, keep], server_name="tools")
+    with pytest.raises(Asked):
+        await answer(FILTERS[name](model, disk), is_streamed=is_streamed)
+    assert asked == [({"keep"}, ["keep"])]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_streamed"),
+    [
+        ("prepared", True),
+        ("disallowed_tools", False),  # that one the CLI leaves out
+        *(
+            pytest.param(name, is_streamed, marks=pytest.mark.thorough)
+            for name in FILTERS
+            for is_streamed in (False, True)
+        ),
+    ],
+)
 async def test_only_the_remaining_tools_are_offered(
-    world: MakeWorld,
-    transport: Transport,
-    made: Callable[[ClaudeCodeModel, Disk], Agent[None, str]],
-    is_streamed: bool,
+    world: MakeWorld, transport: Transport, name: str, is_streamed: bool
 ) -> None:
     here, disk = world(BOTH), Disk()
     model = here.model()
     # Registering more makes no difference.
     model.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
-    assert await answer(made(model, disk), is_streamed=is_streamed) == "done"
+    assert await answer(FILTERS[name](model, disk), is_streamed=is_streamed) == "done"
     only_keep_was_offered_and_ran(here, disk)
 
 
@@ -172,8 +243,8 @@ async def test_tools_that_a_request_does_not_name_are_not_offered(
     # Nor does what the registered toolset itself leaves out.
     left = both(disk).filtered(lambda _, tool: tool.name != "wipe")
     model.set_agent_toolsets(left, server_name="tools", transport=transport)
-    assert (await model.request(prompt(), None, ModelRequestParameters())).text == "done"
-    only_keep_was_offered_and_ran(here, disk)
+    async with model._prepared(prompt(), None, ModelRequestParameters(), None) as ready:
+        assert ready.host.toolbox.names == {"keep"}
     # Without a filter both run.
     model.set_agent_toolsets(both(disk), server_name="tools", transport=transport)
     assert (await model.request(prompt(), None, ModelRequestParameters())).text == "done"
@@ -194,7 +265,7 @@ async def test_a_tool_that_is_offered_and_not_allowed_does_not_run(
     assert disk.wiped == 0
 
 
-@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("is_streamed", [True, pytest.param(False, marks=pytest.mark.thorough)])
 async def test_registered_tools_of_one_agent_do_not_reach_another(
     world: MakeWorld, transport: Transport, is_streamed: bool
 ) -> None:
@@ -220,7 +291,7 @@ async def test_registered_tools_of_one_agent_do_not_reach_another(
     def who_else(ctx: RunContext[str]) -> str:
         return f"eve's, {ctx.deps}"
 
-    assert await answer(eve, is_streamed=is_streamed, deps="eve") == "eve's, eve"
+    assert await answer(eve, is_streamed=not is_streamed, deps="eve") == "eve's, eve"
     assert called == []
     assert await answer(ada, is_streamed=is_streamed, deps="ada") == "ada's, ada"
     assert called == ["ada"]
@@ -230,18 +301,22 @@ async def test_a_request_inside_of_a_run_gets_what_it_names(world: MakeWorld, tr
     inner, disk = world(WIPE), Disk()
     model = inner.model()
     model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
-    agent = Agent(world("call ask {}\n---\ntext {result}").model())
-    parameters = ModelRequestParameters()
+    agent = Agent(world("call ask {}\n---\ncall ask_again {}\n---\ntext {result}").model())
 
     @agent.tool_plain
     async def ask() -> str | None:
-        return (await model.request(prompt(), None, parameters)).text
+        async with model._prepared(prompt(), None, ModelRequestParameters(), None) as ready:
+            assert ready.host.toolbox.names == set()
+            assert json.loads(ready.host.request)["request"]["only"] == []
+        return "done"
 
-    assert (await agent.run("go")).output == "done"
-    nothing_was_offered(inner)
-    assert disk.wiped == 0
-    parameters = ModelRequestParameters(function_tools=[ToolDefinition(name="wipe")])
-    assert (await agent.run("go")).output == "done"
+    @agent.tool_plain
+    async def ask_again() -> str | None:
+        named = ModelRequestParameters(function_tools=[ToolDefinition(name="wipe")])
+        return (await model.request(prompt(), None, named)).text
+
+    parts = (await agent.run("go")).all_messages()[-1].parts
+    assert [part.content for part in parts if isinstance(part, NativeToolReturnPart)] == ["done", "done"]
     assert inner.offered == ["mcp__tools__wipe"]
     assert disk.wiped == 1
 
@@ -252,13 +327,11 @@ async def test_without_an_agent_all_registered_tools_are_offered(
     here, disk = world(WIPE), Disk()
     model = here.model()
     model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
-    await model.request(prompt(), None, ModelRequestParameters())
-    assert here.offered == ["mcp__tools__wipe"]
-    assert disk.wiped == 1
     async with model.request_stream(prompt(), None, ModelRequestParameters()) as stream:
         async for _ in stream:
             pass
-    assert disk.wiped == 2
+    assert here.offered == ["mcp__tools__wipe"]
+    assert disk.wiped == 1
 
 
 async def test_without_run_information_only_named_tools_are_offered(

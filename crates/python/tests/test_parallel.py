@@ -17,8 +17,6 @@ MakeWorld = Callable[[str], World]
 
 pytestmark = pytest.mark.anyio
 
-TWICE = "call work {}\ncall work {}\n---\ntext {results}"
-
 
 class Meeting:
     """A tool whose two calls wait for each other, with a time limit."""
@@ -40,15 +38,22 @@ class Meeting:
         return "together"
 
 
-async def both(here: World, transport: Transport, patience: float, **options: Any) -> str:
+async def twice(
+    world: MakeWorld, transport: Transport, patience: float, all_options: list[dict[str, Any]]
+) -> list[str]:
+    """The results of two calls each of tools with these options, all in one turn."""
+    tools = [f"work_{number}" for number in range(len(all_options))]
+    calls = "\n".join(f"call {name} {{}}" for name in tools for _ in "12")
+    here = world(f"{calls}\n---\ntext {{results}}")
     agent = Agent(here.model(transport))
-    agent.tool_plain(**options)(Meeting(patience).work)
-    return (await agent.run("go")).output
+    for name, options in zip(tools, all_options, strict=True):
+        agent.tool_plain(name=name, **options)(Meeting(patience).work)
+    return (await agent.run("go")).output.split(", ")
 
 
-MAY = [{"metadata": {"parallel": True}}, {"metadata": {"read_only": True}}]
+MAY: list[dict[str, Any]] = [{"metadata": {"parallel": True}}, {"metadata": {"read_only": True}}]
 
-MAY_NOT = [
+MAY_NOT: list[dict[str, Any]] = [
     {},
     {"metadata": {"parallel": False}},
     {"metadata": {"parallel": True}, "sequential": True},
@@ -56,28 +61,18 @@ MAY_NOT = [
 ]
 
 
-@pytest.mark.both_transports
-@pytest.mark.parametrize("options", MAY, ids=str)
-async def test_calls_of_parallel_tools_of_an_agent_overlap(
-    world: MakeWorld, transport: Transport, options: dict[str, Any]
-) -> None:
-    assert await both(world(TWICE), transport, PATIENCE_SECONDS, **options) == "together, together"
+async def test_calls_of_parallel_tools_of_an_agent_overlap(world: MakeWorld, transport: Transport) -> None:
+    assert await twice(world, transport, PATIENCE_SECONDS, MAY) == ["together"] * 2 * len(MAY)
 
 
-@pytest.mark.parametrize("options", MAY_NOT, ids=str)
-async def test_calls_of_other_tools_take_turns(
-    world: MakeWorld, transport: Transport, options: dict[str, Any]
-) -> None:
-    assert await both(world(TWICE), transport, 0.5, **options) == "alone, alone"
+async def test_calls_of_other_tools_take_turns(world: MakeWorld, transport: Transport) -> None:
+    assert await twice(world, transport, 0.3, MAY_NOT) == ["alone"] * 2 * len(MAY_NOT)
 
 
-@pytest.mark.parametrize("options", MAY, ids=str)
-async def test_a_run_may_have_all_calls_take_turns(
-    world: MakeWorld, transport: Transport, options: dict[str, Any]
-) -> None:
-    here = world(TWICE)
+@pytest.mark.oldest
+async def test_a_run_may_have_all_calls_take_turns(world: MakeWorld, transport: Transport) -> None:
     with ToolManager.parallel_execution_mode("sequential"):
-        assert await both(here, transport, 0.5, **options) == "alone, alone"
+        assert await twice(world, transport, 0.3, MAY) == ["alone"] * 2 * len(MAY)
 
 
 async def test_can_use_tool_decides_about_parallel_tools(world: MakeWorld) -> None:

@@ -53,6 +53,7 @@ def grows(seen: list[Any]) -> None:
     assert 0 < min(count for count in counts if count) < len(CITIES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("before", ["", "think Hm.\ntext Let me see.\n"])
 @pytest.mark.parametrize("output_type", [Report, NativeOutput(Report), ToolOutput(Report)])
 async def test_an_output_is_streamed_in_pieces(world: MakeWorld, output_type: Any, before: str) -> None:
@@ -60,9 +61,10 @@ async def test_an_output_is_streamed_in_pieces(world: MakeWorld, output_type: An
     agent: Agent[None, Any] = Agent(here.model(), output_type=output_type)
     seen, response = await outputs(agent)
     grows([report for report in seen if report])
-    # The final response is the same as without streaming.
-    whole = (await agent.run("go")).all_messages()[1]
-    assert [type(part) for part in response.parts] == [type(part) for part in whole.parts]
+    if before:
+        # The final response is the same as without streaming.
+        whole = (await agent.run("go")).all_messages()[1]
+        assert [type(part) for part in response.parts] == [type(part) for part in whole.parts]
     said: list[type[Any]] = [ThinkingPart, TextPart] if before else []
     last: type[Any] = ToolCallPart if isinstance(output_type, ToolOutput) else TextPart
     kinds = [*said, NativeToolCallPart, NativeToolReturnPart, last]
@@ -88,11 +90,14 @@ async def test_an_output_of_several_kinds_is_streamed_in_pieces(world: MakeWorld
     assert all(text.startswith(piece) for piece in seen)
 
 
-async def test_an_output_that_does_not_fit_is_written_again(world: MakeWorld) -> None:
-    for output_type in (NativeOutput(Report), ToolOutput(Report)):
-        here = world(f'call StructuredOutput {{"cities": 5}}\n---\ncall StructuredOutput {WRITTEN}')
-        agent: Agent[None, Any] = Agent(here.model(), output_type=output_type)
-        seen, response = await outputs(agent)
-        assert seen[-1] == WHOLE
-        assert sum(isinstance(part, NativeToolCallPart) for part in response.parts) == 2
-        assert sum(isinstance(part, TextPart | ToolCallPart) for part in response.parts) == 1
+@pytest.mark.oldest
+@pytest.mark.parametrize(
+    "output_type", [ToolOutput(Report), pytest.param(NativeOutput(Report), marks=pytest.mark.thorough)]
+)
+async def test_an_output_that_does_not_fit_is_written_again(world: MakeWorld, output_type: Any) -> None:
+    here = world(f'call StructuredOutput {{"cities": 5}}\n---\ncall StructuredOutput {WRITTEN}')
+    agent: Agent[None, Any] = Agent(here.model(), output_type=output_type)
+    seen, response = await outputs(agent)
+    assert seen[-1] == WHOLE
+    assert sum(isinstance(part, NativeToolCallPart) for part in response.parts) == 2
+    assert sum(isinstance(part, TextPart | ToolCallPart) for part in response.parts) == 1

@@ -9,14 +9,14 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pydantic_ai import Agent
-from support import PATIENCE_SECONDS, PYTHON, Bridge, Transport, World, named, soon
+from pydantic_ai import Agent, RunContext
+from support import PATIENCE_SECONDS, PYTHON, SUM, Bridge, Transport, World, named, soon
 
+import toolbridge
 from toolbridge import Session
 
 MakeWorld = Callable[[str], World]
@@ -73,12 +73,6 @@ def ended(running: subprocess.Popen[str]) -> tuple[int, str, str]:
 def hanging(running: subprocess.Popen[str]) -> None:
     assert running.stdout is not None
     assert running.stdout.readline() == "hanging\n"
-
-
-def test_a_finished_program_exits_at_once_without_output(world: MakeWorld, transport: Transport) -> None:
-    here = world('call add {"a": 1, "b": 1}\n---\ntext {result}')
-    running = program(here, transport, "print(asyncio.run(agent.run('go')).output)")
-    assert ended(running) == (0, "2\n", "")
 
 
 @pytest.mark.parametrize("how", ["asyncio.run(agent.run('go'))", "agent.run_sync('go')"])
@@ -228,25 +222,24 @@ def test_a_thousand_calls_leave_no_file_and_no_thread_open(short_path: Path) -> 
     assert counts() <= before
 
 
-def test_requests_leave_no_file_open(world: MakeWorld, transport: Transport) -> None:
-    here = world("call who {}\n---\ntext {result}")
-    agent = Agent(here.model(transport))
+def test_requests_leave_no_file_open(world: MakeWorld) -> None:
+    agent = Agent(world(SUM).model("sdk"))
 
     @agent.tool_plain
-    async def who() -> str:
-        return "me"
+    async def add(a: int, b: int) -> int:
+        return a + b
 
     def count() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
     def ask(times: int) -> None:
         for _ in range(times):
-            assert asyncio.run(agent.run("go")).output == "me"
+            assert asyncio.run(agent.run("go")).output == "The sum is 42."
 
     ask(1)
     gc.collect()
     before = count()
-    ask(4)
+    ask(2)
     gc.collect()
     soon(lambda: count() <= before)
 
@@ -291,55 +284,46 @@ def test_a_stream_of_the_parent_cannot_be_read_in_a_child(world: MakeWorld, tran
     assert stdout == "the request belongs to the process that this one was forked from 0\n"
 
 
-def test_the_cli_ends_with_a_killed_process(world: MakeWorld, transport: Transport) -> None:
-    here = world(HANG)
-    running = program(here, transport, "asyncio.run(agent.run('go'))")
-    hanging(running)
-    running.kill()
-    ended(running)
-    soon(lambda: not here.processes)
-    for path in here.files:
-        path.unlink()
-
-
-def test_files_of_a_killed_process_are_removed_by_the_next(world: MakeWorld) -> None:
+def test_the_cli_ends_with_a_killed_process_and_its_files_are_removed_by_the_next(world: MakeWorld) -> None:
     here = world(HANG)
     running = program(here, "stdio", "asyncio.run(agent.run('go'))")
     hanging(running)
+    [bridge] = [pid for pid, command in here.processes.items() if " bridge " in command]
+    executable = Path(f"/proc/{bridge}/exe").readlink()
+    assert executable == Path(toolbridge.__file__).parent / "_bin" / "toolbridge-bridge", "that of the wheel"
     running.kill()
     ended(running)
     assert len(here.files) == 2
-    until = time.monotonic() + PATIENCE_SECONDS
-    while here.processes:
-        assert time.monotonic() < until, here.processes
-        time.sleep(0.05)
+    soon(lambda: not here.processes)
     next_one = world('call add {"a": 1, "b": 1}\n---\ntext {result}')
     next_one.sessions = here.sessions
-    assert ended(program(next_one, "stdio", "print(asyncio.run(agent.run('go')).output)"))[1] == "2\n"
+    # A finished program exits at once, without further output.
+    assert ended(program(next_one, "stdio", "print(asyncio.run(agent.run('go')).output)")) == (0, "2\n", "")
     assert here.files == []
 
 
-def test_every_thread_can_have_a_loop_of_its_own(world: MakeWorld, transport: Transport) -> None:
-    here = world("call who {}\n---\ntext {result}")
-    agent = Agent(here.model(transport))
+def test_every_thread_can_have_a_loop_of_its_own(world: MakeWorld) -> None:
+    agent = Agent(world(SUM).model("sdk"), deps_type=str)
+    seen: list[tuple[str, str]] = []
 
-    @agent.tool_plain
-    async def who() -> str:
-        return threading.current_thread().name
-
-    answers: dict[str, str] = {}
+    @agent.tool
+    async def add(ctx: RunContext[str], a: int, b: int) -> int:
+        seen.append((ctx.deps, threading.current_thread().name))
+        return a + b
 
     def work() -> None:
-        answers[threading.current_thread().name] = asyncio.run(agent.run("go")).output
+        name = threading.current_thread().name
+        assert asyncio.run(agent.run("go", deps=name)).output == "The sum is 42."
 
-    threads = [threading.Thread(target=work, name=f"thread-{n}") for n in range(4)]
+    threads = [threading.Thread(target=work, name=f"thread-{n}") for n in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
-    assert answers == {thread.name: thread.name for thread in threads}
+    assert sorted(seen) == [(thread.name, thread.name) for thread in threads]
     # And with several loops, one after the other.
-    assert asyncio.run(agent.run("go")).output == threading.current_thread().name
+    work()
+    assert seen[-1] == (threading.current_thread().name,) * 2
 
 
 def test_the_interpreter_is_free_during_a_request(world: MakeWorld) -> None:
@@ -357,13 +341,10 @@ def test_the_interpreter_is_free_during_a_request(world: MakeWorld) -> None:
     assert asyncio.run(main()) > 50
 
 
-def test_a_child_of_a_fork_can_ask_and_does_not_disturb_its_parent(
-    world: MakeWorld, transport: Transport
-) -> None:
-    here = world('call add {"a": 1, "b": 1}\n---\ntext {result}')
+def test_a_child_of_a_fork_can_ask_and_does_not_disturb_its_parent(world: MakeWorld) -> None:
     running = program(
-        here,
-        transport,
+        world(SUM),
+        "sdk",
         """
         import warnings
         warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of threads and forks
@@ -378,7 +359,7 @@ def test_a_child_of_a_fork_can_ask_and_does_not_disturb_its_parent(
     code, stdout, stderr = ended(running)
     assert (code, stderr) == (0, "")
     assert stdout.split("\n")[-2] == "child 0"
-    assert stdout.count("2\n") == 3
+    assert stdout.count("The sum is 42.\n") == 3
 
 
 def test_a_child_of_a_fork_leaves_a_session_of_its_parent_alone(short_path: Path) -> None:
@@ -403,22 +384,7 @@ def test_a_child_of_a_fork_leaves_a_session_of_its_parent_alone(short_path: Path
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_the_bridge_is_the_executable_of_the_wheel(world: MakeWorld) -> None:
-    import toolbridge
-
-    here = world(HANG)
-    running = program(here, "stdio", "asyncio.run(agent.run('go'))")
-    hanging(running)
-    [bridge] = [pid for pid, command in here.processes.items() if " bridge " in command]
-    executable = Path(f"/proc/{bridge}/exe").readlink()
-    assert executable == Path(toolbridge.__file__).parent / "_bin" / "toolbridge-bridge"
-    running.send_signal(signal.SIGINT)
-    ended(running)
-
-
 def test_the_package_brings_the_executable_as_a_command() -> None:
     command = Path(sys.executable).parent / "toolbridge"
     said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
-    import toolbridge
-
     assert said.stdout == f"toolbridge {toolbridge.__version__}\n"

@@ -122,31 +122,35 @@ async def test_without_a_user_the_outcome_is_nobody(short_path: Path) -> None:
     assert not await asyncio.to_thread(ask_sync, "Anybody?")
 
 
-@pytest.mark.parametrize(
-    ("answer", "want"),
-    [
-        ("red", "accept Colour.RED"),
-        (Answer("accept", {"answer": "green"}), "accept Colour.GREEN"),
-        (None, "decline None"),
-        (Answer("cancel"), "cancel None"),
-    ],
-)
-async def test_on_ask_answers_questions_of_tools(
-    world: MakeWorld, transport: Transport, answer: Any, want: str
+ANSWERS: list[tuple[Any, str]] = [
+    ("red", "accept Colour.RED"),
+    (Answer("accept", {"answer": "green"}), "accept Colour.GREEN"),
+    (None, "decline None"),
+    (Answer("cancel"), "cancel None"),
+    (LookupError("nobody knows"), "cancel None"),
+]
+
+
+async def test_on_ask_answers_questions_of_tools_and_an_exception_in_it_cancels_the_question(
+    world: MakeWorld, transport: Transport
 ) -> None:
-    here = world("call paint {}\n---\ntext {result}")
+    here = world("\n".join(["call paint {}"] * len(ANSWERS)) + "\n---\ntext {results}")
     asked: list[AskRequest] = []
 
     async def on_ask(question: AskRequest) -> Any:
         asked.append(question)
+        answer, _ = ANSWERS[len(asked) - 1]
+        if isinstance(answer, Exception):
+            raise answer
         return answer
 
     agent = Agent(here.model(transport, on_ask=on_ask))
     agent.tool_plain(paint)
-    assert (await agent.run("go")).output == want
-    [question] = asked
-    assert question.message == "Which colour?"
-    assert question.schema["properties"]["answer"]["enum"] == ["red", "green"]
+    assert (await agent.run("go")).output == ", ".join(want for _, want in ANSWERS)
+    assert len(asked) == len(ANSWERS)
+    for question in asked:
+        assert question.message == "Which colour?"
+        assert question.schema["properties"]["answer"]["enum"] == ["red", "green"]
 
 
 async def test_a_run_has_its_own_answers_and_plain_functions_ask_too(
@@ -157,17 +161,6 @@ async def test_a_run_has_its_own_answers_and_plain_functions_ask_too(
     agent.tool_plain(paint_in_a_thread)
     settings = ClaudeCodeModelSettings(claude_code_on_ask=lambda _: "green")
     assert (await agent.run("go", model_settings=settings)).output == "accept green"
-
-
-async def test_an_exception_in_on_ask_cancels_the_question(world: MakeWorld, transport: Transport) -> None:
-    here = world("call paint {}\n---\ntext {result}")
-
-    def on_ask(_: AskRequest) -> str:
-        raise LookupError("nobody knows")
-
-    agent = Agent(here.model(transport, on_ask=on_ask))
-    agent.tool_plain(paint)
-    assert (await agent.run("go")).output == "cancel None"
 
 
 def test_a_question_is_cancelled_with_its_call(short_path: Path) -> None:

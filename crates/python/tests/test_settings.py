@@ -29,6 +29,7 @@ class ElsewhereModel(TestModel):
     pass
 
 
+@pytest.mark.oldest
 def test_all_former_names_are_refused() -> None:
     of_all = set(ModelSettings.__annotations__)
     own = set(ClaudeCodeModelSettings.__annotations__) - of_all - {"claude_code"}
@@ -41,6 +42,7 @@ def test_all_former_names_are_refused() -> None:
         assert raised.value.hint == f"did you mean `{name}`?"
 
 
+@pytest.mark.oldest
 def test_all_settings_have_the_prefix() -> None:
     own = set(ClaudeCodeModelSettings.__annotations__) - set(ModelSettings.__annotations__)
     assert len(own) > 20

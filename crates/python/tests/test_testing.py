@@ -48,8 +48,8 @@ async def test_requests_to_the_model_are_recorded(scripted_model: MakeScripted) 
     assert scripted.overruns == 0
 
 
-async def test_only_the_recorded_requests_remain_after_closing() -> None:
-    with ScriptedModel("text Hello.") as scripted:
+async def test_no_provider_is_asked_and_only_the_recorded_requests_remain_after_closing() -> None:
+    with ScriptedModel("text Hello.") as scripted, models.override_allow_model_requests(False):
         home = Path(scripted.environment["HOME"])
         assert home.is_dir()
         assert (await agent_of(scripted).run("hi")).output == "Hello."
@@ -65,12 +65,6 @@ async def test_a_request_past_the_scripts_end_is_reported(scripted_model: MakeSc
     # The CLI may retry.
     assert scripted.overruns >= 1
     assert len(scripted.requests) == 1 + scripted.overruns
-
-
-async def test_no_provider_is_asked(scripted_model: MakeScripted) -> None:
-    scripted = scripted_model("text Hello.")
-    with models.override_allow_model_requests(False):
-        assert (await agent_of(scripted).run("hi")).output == "Hello."
 
 
 async def test_the_cli_sees_nothing_of_this_machine(

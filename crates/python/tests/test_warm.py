@@ -30,7 +30,6 @@ async def there_are(here: World, count: int) -> set[int]:
     return found
 
 
-@pytest.mark.both_transports
 async def test_a_run_uses_a_waiting_cli_with_its_own_tools(world: MakeWorld, transport: Transport) -> None:
     here = world("call who {}\n---\ntext {result}")
     model = here.model(transport)

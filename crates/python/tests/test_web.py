@@ -30,6 +30,8 @@ SEARCH = 'call WebSearch {"query": "zebra", "blocked_domains": ["of.the.model"]}
 
 FETCH = 'call WebFetch {"url": "https://127.0.0.1:1/page", "prompt": "?"}\n---\ntext ok'
 
+ELSEWHERE = 'call WebFetch {"url": "https://127.0.0.2:1/page", "prompt": "?"}\n'
+
 
 @contextmanager
 def page(text: str, certificate: Path) -> Iterator[str]:
@@ -78,9 +80,10 @@ async def used(here: World, *tools: AbstractNativeTool, **options: Any) -> tuple
     )
 
 
-async def test_the_web_is_searched_by_the_cli(world: MakeWorld) -> None:
+@pytest.mark.oldest
+async def test_the_web_is_searched_by_the_cli_within_the_domains(world: MakeWorld) -> None:
     here = world(SEARCH)
-    call, returned = await used(here, WebSearchTool())
+    call, returned = await used(here, WebSearchTool(allowed_domains=["example.com"]))
     assert offered(here) == ["WebSearch"]
     assert (call.tool_name, call.args_as_dict()["query"], call.provider_name) == (
         "web_search",
@@ -95,33 +98,28 @@ async def test_the_web_is_searched_by_the_cli(world: MakeWorld) -> None:
     assert "zebra" in returned.content
     [search] = [tool for request in here.requests for tool in request["tools"] if "type" in tool]
     assert search["name"] == "web_search"
-    # The model itself is unchanged.
-    without = world("text ok")
-    await agent(without).run("go")
-    assert offered(without) == []
-
-
-async def test_a_search_is_kept_to_its_domains(world: MakeWorld) -> None:
-    here = world(SEARCH)
-    await used(here, WebSearchTool(allowed_domains=["example.com"]))
-    [search] = [tool for request in here.requests for tool in request["tools"] if "type" in tool]
     assert search["allowed_domains"] == ["example.com"]
     assert "blocked_domains" not in search
 
 
 async def test_pages_are_read_by_the_cli_within_the_domains(world: MakeWorld) -> None:
-    here = world(FETCH)
-    call, returned = await used(here, WebFetchTool(), builtin_tools=["Read"])
-    assert offered(here) == ["Read", "WebFetch"]
-    assert call.tool_name == returned.tool_name == "web_fetch"
-    # There is no network here, and the CLI reports that.
-    assert returned.outcome == "failed"
-    assert "127.0.0.1" in returned.content
-    for tool in (WebFetchTool(allowed_domains=["example.com"]), WebFetchTool(blocked_domains=["127.0.0.1"])):
-        _, returned = await used(world(FETCH), tool)
-        assert "domains" in returned.content
-    _, returned = await used(world(FETCH), WebFetchTool(allowed_domains=["127.0.0.1"]))
-    assert "domains may" not in returned.content
+    # The first call is to another domain.
+    for tool, refused in (
+        (WebFetchTool(allowed_domains=["127.0.0.1"]), 0),
+        (WebFetchTool(blocked_domains=["127.0.0.1"]), 1),
+    ):
+        here = world(ELSEWHERE + FETCH)
+        parts = await used(here, tool, builtin_tools=["Read"])
+        assert offered(here) == ["Read", "WebFetch"]
+        assert {part.tool_name for part in parts} == {"web_fetch"}
+        # There is no network here, and the CLI reports that.
+        returned = [part for part in parts if isinstance(part, NativeToolReturnPart)]
+        assert [part.outcome for part in returned] == ["failed"] * 2
+        told = here.result_texts
+        assert "127.0.0.1" in told[1]
+        assert len(told) == 2
+        assert "domains" in told[refused]
+        assert "domains may" not in told[1 - refused]
 
 
 async def test_the_model_gets_what_the_cli_read_from_a_page(world: MakeWorld, tmp_path: Path) -> None:
@@ -161,6 +159,7 @@ async def test_can_use_tool_decides_about_web_tools(world: MakeWorld) -> None:
     assert "`WebFetch` may not be used" in returned.content
 
 
+@pytest.mark.oldest
 @pytest.mark.parametrize(
     "tool",
     [CodeExecutionTool(), WebSearchTool(max_uses=1), WebFetchTool(max_uses=1)],

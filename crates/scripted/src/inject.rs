@@ -1,5 +1,5 @@
 //! Failing system calls: a scenario is run once unchanged, and then once for each system call that it made,
-//! with that call failing.
+//! with that call failing. By default some calls of each kind fail, and all of them when [`thorough`].
 //!
 //! The calls are the real ones of real processes, and strace makes them fail. `trace.c`, which is preloaded,
 //! has strace attached before `main`, so that only the program's own calls are counted.
@@ -12,11 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::thorough::thorough;
 use crate::unchecked::say_unchecked_in;
 
 const SOURCE: &str = include_str!("trace.c");
@@ -32,6 +35,12 @@ const ALL: &str = "TOOLBRIDGE_INJECT_ALL";
 
 /// How long files and processes may remain after a run.
 const AFTERWARDS: Duration = Duration::from_secs(30);
+
+/// Longer than most runs take.
+const LONG: Duration = Duration::from_secs(2);
+
+/// By default one call of this many fails.
+const SOME: usize = 4;
 
 /// How many runs are made in parallel; they mostly wait.
 const AT_ONCE: usize = 8;
@@ -172,6 +181,25 @@ impl Run {
         log
     }
 
+    /// Plays the scenario; kills its processes if a call has failed that does not fail, such as the one that
+    /// wakes a thread: then the program may wait forever, and the run counts for nothing.
+    fn ended_if_void<T>(&self, play: impl FnOnce() -> T) -> T {
+        let (over, is_over) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while is_over.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
+                    let log = fs::read_to_string(self.file("log")).unwrap_or_default();
+                    if !failed(&log).iter().all(|line| can_have(line)) {
+                        processes_of(&self.dir).for_each(|process| kill(&process));
+                    }
+                }
+            });
+            let played = play();
+            drop(over);
+            played
+        })
+    }
+
     /// Checks that no file and no process of this run is left.
     fn nothing_is_left(&self) {
         soon("nothing is left", || {
@@ -185,23 +213,35 @@ impl Run {
 
 fn soon<E: std::fmt::Debug>(what: &str, look: impl Fn() -> Result<(), E>) {
     let started = Instant::now();
+    let mut pause = Duration::from_millis(2);
     while let Err(left) = look() {
         assert!(started.elapsed() < AFTERWARDS, "not within {AFTERWARDS:?}: {what}: {left:?}");
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(pause);
+        // A look goes through all processes of the machine.
+        pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
 
 /// The processes whose environment contains that directory, as `/proc/<pid>: <command>`.
 pub fn processes_of(dir: &Path) -> impl Iterator<Item = String> {
-    let dir = dir.as_os_str().as_encoded_bytes().to_owned();
+    let dir = dir.to_string_lossy().into_owned();
     fs::read_dir("/proc").into_iter().flatten().filter_map(move |entry| {
         let process = entry.ok()?.path();
         let environment = fs::read(process.join("environ")).ok()?;
-        environment.windows(dir.len()).any(|window| window == dir).then_some(())?;
+        // As text, because the standard library, which is optimised in tests too, then does the search.
+        String::from_utf8_lossy(&environment).contains(&dir).then_some(())?;
         let command = fs::read(process.join("cmdline")).ok()?;
         let command = String::from_utf8_lossy(&command).replace('\0', " ");
         Some(format!("{}: {command:.2000}", process.display()))
     })
+}
+
+/// Kills a process of [`processes_of`].
+fn kill(process: &str) {
+    let id = process.trim_start_matches("/proc/").split(':').next().and_then(|id| id.parse().ok());
+    if let Some(id) = id.and_then(Pid::from_raw) {
+        _ = kill_process(id, Signal::KILL);
+    }
 }
 
 /// A folder with the compiled `trace.c`; the C compiler is the one that Rust needs too.
@@ -229,18 +269,18 @@ fn can_trace(krate: &str) -> bool {
 }
 
 /// Runs a scenario once unchanged, and then once for each call that the program with [`Run::variables`] made,
-/// with that call failing. The scenario panics if the program misbehaves, and returns whether everything
-/// succeeded.
+/// with that call failing; by default, for one call in four of each kind. The scenario panics if the
+/// program misbehaves, and returns whether everything succeeded.
 ///
 /// # Panics
 ///
 /// If a run panics, if it leaves something behind, or if the program makes none of the calls that it is
 /// `known` to make.
 pub fn fail_each_call(krate: &str, known: &[&str], scenario: impl Fn(&Run) -> bool + Sync) {
-    fail_every(krate, 1, known, scenario);
+    fail_every(krate, if thorough() { 1 } else { SOME }, known, scenario);
 }
 
-/// The same with only every `nth` call.
+/// The same with only every `nth` call of each kind, and at least one.
 ///
 /// # Panics
 ///
@@ -255,11 +295,13 @@ pub fn fail_every(krate: &str, nth: usize, known: &[&str], scenario: impl Fn(&Ru
         let dir = TempDir::new().expect("a folder");
         let number = number.fetch_add(1, Ordering::Relaxed);
         let run = Run { number, injection, ..Run::new(&dir, &shared) };
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let is_well = scenario(&run);
-            run.nothing_is_left();
-            is_well
-        }));
+        let outcome = run.ended_if_void(|| {
+            catch_unwind(AssertUnwindSafe(|| {
+                let is_well = scenario(&run);
+                run.nothing_is_left();
+                is_well
+            }))
+        });
         let log = run.log();
         (outcome.map_err(|panic| panic_text(&*panic).to_owned()), log)
     };
@@ -268,7 +310,7 @@ pub fn fail_every(krate: &str, nth: usize, known: &[&str], scenario: impl Fn(&Ru
     let mut injections = injections(&log);
     let calls: BTreeSet<_> = injections.iter().map(|injection| injection.call).collect();
     assert!(known.iter().all(|call| calls.contains(call)), "it makes other calls now: {calls:?}");
-    injections = injections.into_iter().step_by(nth).collect();
+    injections = every(nth, &injections);
 
     let (left, wrong, missed) = (Mutex::new(injections.clone()), Mutex::new(Vec::new()), AtomicUsize::new(0));
     let started = Instant::now();
@@ -362,8 +404,36 @@ fn injections(log: &str) -> Vec<Injection> {
     }
     found.into_iter().collect()
 }
+
+/// Every `nth` failure of each kind, which is a call with an error, and at least one. Not the first of each kind,
+/// because all of these would be at the start of the program.
+fn every(nth: usize, injections: &[Injection]) -> Vec<Injection> {
+    let kinds = injections.chunk_by(|one, next| (one.call, one.error) == (next.call, next.error));
+    let some = |(number, kind): (usize, &[Injection])| {
+        let first = number % nth.min(kind.len());
+        kind.iter().copied().skip(first).step_by(nth).collect::<Vec<_>>()
+    };
+    kinds.enumerate().flat_map(some).collect()
+}
+
 /// The message of a panic.
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_nth_failure_has_each_kind() {
+        let of = |call, error, count| (1..=count).map(move |when| Injection { call, error, when });
+        let all: Vec<_> =
+            of("mmap", "ENOMEM", 9).chain(of("open", "EMFILE", 1)).chain(of("open", "ENOMEM", 4)).collect();
+        assert_eq!(every(1, &all), all);
+        let some: Vec<_> = every(4, &all).iter().map(|one| (one.call, one.error, one.when)).collect();
+        let mmaps = [1, 5, 9].map(|when| ("mmap", "ENOMEM", when));
+        assert_eq!(some, [&mmaps[..], &[("open", "EMFILE", 1), ("open", "ENOMEM", 3)]].concat());
+    }
 }

@@ -4,7 +4,7 @@
 //! here. The CLI is the one that [`claude_cli`] finds. A [`Page`] is documentation whose commands a test runs
 //! again, with such a model where they need one: `console` parses the commands, `world` runs them, and `gap`
 //! compares their output. `inject` makes system calls fail. `servers` finds MCP servers of others, and a
-//! [`ControlChannel`] replaces the CLI. A test that cannot do its work on this machine calls
+//! [`ControlChannel`] replaces the CLI. [`thorough`] says how much of the tests runs. A test that cannot do its work on this machine calls
 //! [`say_unchecked`].
 
 mod cli;
@@ -14,6 +14,7 @@ mod gap;
 mod inject;
 mod page;
 mod servers;
+mod thorough;
 mod unchecked;
 mod world;
 
@@ -23,6 +24,7 @@ pub use gap::shows;
 pub use inject::{Run, STAND_IN, by_halves, fail_each_call, fail_every, processes_of};
 pub use page::Page;
 pub use servers::{everything_server, nats_server, time_server};
+pub use thorough::{one_of, thorough};
 pub use toolbridge_testing::{
     Block, ModelRequest, Script, ScriptError, ScriptedModel, ToolResultBlock, Turn, clean_environment,
 };

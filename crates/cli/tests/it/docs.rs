@@ -6,7 +6,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolbridge_scripted::{Block, ModelRequest, ScriptedModel, Turn, claude_cli, clean_environment};
+use toolbridge_scripted::{Block, ModelRequest, ScriptedModel, Turn, claude_cli, clean_environment, one_of};
 
 use crate::support::{McpClient, PATIENCE, files, run, toolbridge};
 
@@ -180,7 +180,7 @@ fn librarian(request: &ModelRequest) -> Turn {
 
 #[test]
 fn a_model_has_a_section_copied_and_never_sees_it() {
-    for transport in ["stdio", "sdk"] {
+    for transport in one_of(&["stdio", "sdk"]) {
         let (model, home, workspace) =
             (ScriptedModel::start_with(librarian), TempDir::new().unwrap(), workspace());
         let temp = home.path().join("tmp");

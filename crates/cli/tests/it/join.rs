@@ -98,6 +98,16 @@ async fn directly(source: &dyn ToolSource, tool: &str, arguments: &Value) -> Val
     }
 }
 
+/// Without what only the newest protocol version has in a result: a server that is slow to start on a busy machine is
+/// asked for an older one.
+fn of_any_era(mut result: Value) -> Value {
+    if let Some(members) = result.as_object_mut() {
+        members.remove("resultType");
+        members.remove("_meta");
+    }
+    result
+}
+
 /// `examples/join.rs`; cargo builds the examples before it runs the tests, beside their executables.
 fn example(world: &World) -> McpClient {
     let tests = std::env::current_exe().unwrap();
@@ -191,6 +201,7 @@ async fn own_functions_and_servers_of_others_give_the_same_results_through_every
                 continue;
             }
             for (front, result) in results {
+                let (result, want) = (of_any_era(result), of_any_era(want.clone()));
                 assert_eq!(result, want, "{tool} {arguments}, through {front}");
             }
             break;

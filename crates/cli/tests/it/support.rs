@@ -32,9 +32,12 @@ pub(crate) fn toolbridge() -> Command {
 #[track_caller]
 pub(crate) fn eventually(name: &str, within: Duration, mut what: impl FnMut() -> bool) {
     let started = Instant::now();
+    let mut pause = Duration::from_millis(1);
     while !what() {
         assert!(started.elapsed() < within, "not within {within:?}: {name}");
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(pause);
+        // The longer it takes, the less a late look matters.
+        pause = (pause * 2).min(Duration::from_millis(20));
     }
 }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use toolbridge_docs::Documents;
+use toolbridge_scripted::thorough;
 
 use crate::support::{Client, Workspace, copy, names};
 
@@ -133,8 +134,9 @@ fn a_process_killed_at_any_moment_leaves_the_old_file_or_the_new_one() {
     let mut left_behind = 0;
     let mut kills = 0;
     let deadline = Instant::now() + Duration::from_secs(60);
-    // At least 50 times, and until one was killed while it wrote.
-    while kills < 50 || left_behind == 0 && Instant::now() < deadline {
+    let at_least = if thorough() { 50 } else { 15 };
+    // At least that often, and until one was killed while it wrote.
+    while kills < at_least || left_behind == 0 && Instant::now() < deadline {
         kills += 1;
         let job = json!({ "name": "overwrite", "workspace": workspace.dir.path() });
         let mut child = command(&[], &job).spawn().unwrap();
@@ -172,7 +174,24 @@ fn append_for_ever(workspace: &Path) {
     for number in 0.. {
         let call = json!({ "path": "log.md", "content": numbered(number), "mode": "append" });
         client.ok("vault_write", &call);
-        eprintln!("confirmed {number}");
+        // In one write, so that a kill cannot leave half of it.
+        let line = format!("confirmed {number}\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+}
+
+/// The number of the next confirmation, or what was said instead. A line without an end was cut off by a kill.
+fn next_confirmed(stderr: &mut impl BufRead) -> Result<usize, String> {
+    let mut said = String::new();
+    loop {
+        let mut line = String::new();
+        if stderr.read_line(&mut line).is_err() || !line.ends_with('\n') {
+            return Err(said + &line);
+        }
+        if let Some(number) = line.strip_prefix("confirmed ") {
+            return Ok(number.trim_end().parse().unwrap());
+        }
+        said += &line;
     }
 }
 
@@ -182,27 +201,23 @@ fn a_process_killed_while_it_appends_leaves_whole_sections_only() {
     let mut killed_in_the_middle = 0;
     let mut kills = 0;
     let deadline = Instant::now() + Duration::from_secs(120);
-    // At least 60 times, and until some were killed while they wrote.
-    while kills < 60 || killed_in_the_middle < 5 && Instant::now() < deadline {
+    let at_least = if thorough() { 60 } else { 15 };
+    // At least that often, and until some were killed while they wrote.
+    while kills < at_least || killed_in_the_middle < 5 && Instant::now() < deadline {
         kills += 1;
         workspace.note("log.md", "# before\n");
         let job = json!({ "name": "append for ever", "workspace": workspace.dir.path() });
         let mut child = command(&[], &job).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let mut said = Vec::new();
-        let confirmed =
-            |line: &str| line.strip_prefix("confirmed ").map(|text| text.parse::<usize>().unwrap());
-        let mut last = lines.by_ref().find_map(|line| {
-            said.push(line.clone());
-            confirmed(&line)
-        });
-        assert!(last.is_some(), "the child does not start: {said:#?}");
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut last = next_confirmed(&mut stderr).expect("the child starts");
         // A random time within the next 20 ms.
         std::thread::sleep(Duration::from_micros(RandomState::new().build_hasher().finish() % 20_000));
         child.kill().unwrap();
         child.wait().unwrap();
         // The last confirmation before it was killed.
-        last = lines.filter_map(|line| confirmed(&line)).last().or(last);
+        while let Ok(next) = next_confirmed(&mut stderr) {
+            last = next;
+        }
         let text = workspace.text("log.md");
         let mut rest = text.strip_prefix("# before\n").expect("what was there is there");
         let mut found = 0;
@@ -212,8 +227,8 @@ fn a_process_killed_while_it_appends_leaves_whole_sections_only() {
                 .unwrap_or_else(|| panic!("{} bytes are no whole section {found}", rest.len()));
             found += 1;
         }
-        assert!(found > last.unwrap(), "section {} was confirmed and is gone", last.unwrap());
-        assert!(found <= last.unwrap() + 2, "sections that were not written");
+        assert!(found > last, "section {last} was confirmed and is gone");
+        assert!(found <= last + 2, "sections that were not written");
         killed_in_the_middle += workspace.vault().len() - 1;
         assert!(
             workspace.vault().len() <= 2,

@@ -3,7 +3,7 @@
 //!
 //! For each run, a line of JSON with the settings goes to the socket. One line comes back: what was wrong, an
 //! empty line if all went well, or `error`. NAME is reported if strace may not trace. One call in EVERY
-//! fails, and KNOWN are calls that the scenario must make.
+//! of each kind fails, and KNOWN are calls that the scenario must make.
 #![allow(clippy::unwrap_used, reason = "for tests")]
 
 use std::io::{BufRead as _, BufReader, Write as _};

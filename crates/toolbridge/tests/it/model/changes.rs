@@ -3,7 +3,7 @@
 use toolbridge::{CallContext, NoArgs, ServerInfo, Tool, Toolset};
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
-use super::support::{TRANSPORTS, World};
+use super::support::{BOTH, World};
 
 /// More turns than needed, even on a busy machine.
 const MANY_TURNS: usize = 200;
@@ -47,7 +47,7 @@ fn learning() -> Toolset {
 
 #[tokio::test]
 async fn a_tool_that_a_handler_adds_is_called_in_the_same_run_and_one_that_it_removes_is_not() {
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let world = World::answering(plan);
         let model = world.model();
         model.set_agent_toolsets(learning(), "tools", transport).unwrap();
@@ -61,7 +61,7 @@ async fn a_tool_that_a_handler_adds_is_called_in_the_same_run_and_one_that_it_re
 
 #[tokio::test]
 async fn a_server_has_instructions_and_handlers_know_their_client() {
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let world = World::new("call who {}\n---\ntext {result}");
         let who = Tool::new("who", "Says who calls", async |_: NoArgs, context: CallContext| {
             let client = context.client().cloned().unwrap_or_default();

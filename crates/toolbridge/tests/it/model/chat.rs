@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use toolbridge::claude::{Conversation, ExecutionKind, PermissionMode, Settings};
-use toolbridge::{CancellationToken, ClaudeCodeError, Event, NoArgs, Request, Tool, Toolset};
+use toolbridge::{CancellationToken, ClaudeCodeError, Event, NoArgs, Request, Tool, Toolset, Transport};
 use toolbridge_scripted::{Block, ModelRequest, Turn};
 
-use super::support::{PATIENCE, TRANSPORTS, Tools, World, is_cli, notified, pid_of, processes_of};
+use super::support::{PATIENCE, Tools, World, is_cli, notified, pid_of, processes_of, transports};
 
 fn clis(world: &World) -> Vec<String> {
     processes_of(world.home.path()).filter(|process| is_cli(process)).collect()
@@ -37,7 +37,7 @@ fn follow_prompt(request: &ModelRequest) -> Turn {
 
 #[tokio::test]
 async fn prompts_and_tool_calls_follow_each_other_on_one_process() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (world, tools) = (World::answering(follow_prompt), Tools::new());
         let model = world.model();
         let chat = model.conversation().tools(tools.toolset()).transport(transport);
@@ -64,7 +64,7 @@ async fn prompts_and_tool_calls_follow_each_other_on_one_process() {
 
 #[tokio::test]
 async fn tools_may_change_between_prompts() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::answering(follow_prompt);
         let set = Toolset::builder().tool("look", "Looks", async |_: NoArgs| "around").build().unwrap();
         let chat = world.model().conversation().tools(set.clone()).transport(transport);
@@ -90,7 +90,7 @@ async fn tools_may_change_between_prompts() {
 #[tokio::test]
 async fn one_answer_is_interrupted_and_the_conversation_goes_on() {
     let (world, tools) = (World::answering(follow_prompt), Tools::new());
-    let mut chat = world.model_with(&tools, TRANSPORTS[0]).conversation().open().await.unwrap();
+    let mut chat = world.model_with(&tools, Transport::Stdio).conversation().open().await.unwrap();
     // Interrupted explicitly.
     let stream = chat.stream("call hang").unwrap();
     notified("the tool is called", &tools.0.hanging).await;
@@ -116,7 +116,7 @@ async fn an_answer_that_takes_too_long_is_an_error_and_the_conversation_goes_on(
     // A long limit, so that a busy machine does not trigger it early: the tool never ends, so any limit is
     // reached.
     let limit = Duration::from_secs(20);
-    let chat = world.model_with(&tools, TRANSPORTS[1]).conversation();
+    let chat = world.model_with(&tools, Transport::Sdk).conversation();
     let settings = Settings::default().timeout(limit).timeout_counts_tools(true);
     let mut chat = chat.settings(settings).open().await.unwrap();
     let error = chat.send("call hang").await.unwrap_err();
@@ -132,7 +132,7 @@ async fn an_answer_that_takes_too_long_is_an_error_and_the_conversation_goes_on(
 #[tokio::test]
 async fn model_and_permissions_change_between_prompts() {
     let (world, tools) = (World::answering(follow_prompt), Tools::new());
-    let mut chat = world.model_with(&tools, TRANSPORTS[0]).conversation().open().await.unwrap();
+    let mut chat = world.model_with(&tools, Transport::Stdio).conversation().open().await.unwrap();
     chat.send("first").await.unwrap();
     chat.set_model(Some("claude-opus-4-5")).await.unwrap();
     chat.set_permission_mode(PermissionMode::Plan).await.unwrap();
@@ -172,7 +172,7 @@ async fn events_belong_to_the_stream_of_their_prompt() {
 #[tokio::test]
 async fn a_killed_cli_is_an_error_and_the_conversation_can_be_resumed() {
     let (world, tools) = (World::answering(follow_prompt), Tools::new());
-    let model = world.model_with(&tools, TRANSPORTS[0]);
+    let model = world.model_with(&tools, Transport::Stdio);
     let keep = Settings::default().conversation(Conversation::Keep { session_id: None });
     let mut chat = model.conversation().settings(keep).open().await.unwrap();
     chat.send("zebra first").await.unwrap();

@@ -5,15 +5,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use rustix::process::{Signal, kill_process};
 use toolbridge::claude::ExecutionKind;
 use toolbridge::{ClaudeCodeError, Event, Transport};
+use toolbridge_scripted::thorough;
 
-use super::support::{PATIENCE, TRANSPORTS, Tools, World, is_cli, notified, pid_of, processes_of, program};
+use super::support::{
+    BOTH, PATIENCE, Tools, World, is_cli, notified, pid_of, processes_of, program, transports,
+};
 
 #[tokio::test]
 async fn after_a_tool_error_nothing_is_left() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new("call fail {}\n---\ntext It failed.");
         let response = world.model_with(&Tools::new(), transport).request("go").await.unwrap();
         assert_eq!(response.text(), "It failed.");
@@ -23,7 +27,7 @@ async fn after_a_tool_error_nothing_is_left() {
 
 #[tokio::test]
 async fn a_killed_cli_is_an_error_and_nothing_is_left() {
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let (world, tools, model) = World::hanging(transport);
         let (outcome, ()) = tokio::join!(model.request("go"), async {
             notified("the tool starts", &tools.0.hanging).await;
@@ -45,7 +49,7 @@ fn kill_cli(world: &World) {
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_ended_with_its_tools() {
     // Concurrently, because each takes its whole time limit.
-    tokio::join!(too_long(TRANSPORTS[0]), too_long(TRANSPORTS[1]));
+    join_all(transports().into_iter().map(too_long)).await;
 }
 
 async fn too_long(transport: Transport) {
@@ -73,7 +77,7 @@ async fn too_long(transport: Transport) {
 
 #[tokio::test]
 async fn a_dropped_request_is_ended_with_its_tools() {
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let (world, tools, model) = World::hanging(transport);
         tokio::select! {
             outcome = model.request("go") => panic!("{outcome:?}"),
@@ -87,10 +91,13 @@ async fn a_dropped_request_is_ended_with_its_tools() {
 
 #[tokio::test]
 async fn a_request_dropped_at_any_moment_leaves_nothing() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         // None of these requests ends by itself.
         let (world, tools, model) = World::hanging(transport);
-        for ms in [0, 1, 20, 100, 250, 400, 600, 800] {
+        // Some moments are enough by default, from the start of the CLI until its call of the tool.
+        let moments: &[u64] =
+            if thorough() { &[0, 1, 20, 100, 250, 400, 600, 800] } else { &[0, 1, 100, 300, 800] };
+        for &ms in moments {
             let request = tokio::time::timeout(Duration::from_millis(ms), model.request("go"));
             assert!(request.await.is_err(), "{ms} ms");
             assert_eq!(model.interrupt(), 0, "{ms} ms: it is not under way any more");
@@ -102,7 +109,7 @@ async fn a_request_dropped_at_any_moment_leaves_nothing() {
 
 #[tokio::test]
 async fn a_dropped_stream_is_ended_with_its_tools() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new("text Let me see.\ncall hang {}\n---\ntext done");
         let tools = Tools::new();
         let model = world.model_with(&tools, transport);
@@ -127,7 +134,7 @@ fn asked_no_more(world: &World) {
 
 #[tokio::test]
 async fn cancelling_a_stream_returns_after_the_clean_up() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (world, tools, model) = World::hanging(transport);
         let stream = model.request_stream("go").await.unwrap();
         notified("the tool starts", &tools.0.hanging).await;
@@ -140,7 +147,7 @@ async fn cancelling_a_stream_returns_after_the_clean_up() {
 
 #[test]
 fn dropping_the_runtime_ends_its_requests() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (world, tools, model) = World::hanging(transport);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stream = runtime.block_on(async {
@@ -157,7 +164,7 @@ fn dropping_the_runtime_ends_its_requests() {
 
 #[tokio::test]
 async fn a_panic_in_a_callback_reaches_the_caller_and_nothing_is_left() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
         let model = world.builder().on_message(|_| panic!("the callback's own")).build().unwrap();
         model.set_agent_toolsets(Tools::new().toolset(), "tools", transport).unwrap();
@@ -169,7 +176,7 @@ async fn a_panic_in_a_callback_reaches_the_caller_and_nothing_is_left() {
 
 #[tokio::test]
 async fn a_stream_that_is_not_read_blocks_no_tool() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ncall hang {}\n---\ntext done");
         let tools = Tools::new();
         let mut stream = world.model_with(&tools, transport).request_stream("go").await.unwrap();
@@ -189,13 +196,13 @@ async fn a_stream_that_is_not_read_blocks_no_tool() {
 async fn replacing_tools_does_not_affect_a_running_request() {
     let world = World::new("call hang {}\n---\ntext done");
     let (old, new) = (Tools::new(), Tools::new());
-    let model = world.model_with(&old, TRANSPORTS[0]);
+    let model = world.model_with(&old, Transport::Stdio);
     let mut running = model.request_stream("go").await.unwrap();
     notified("the old tool starts", &old.0.hanging).await;
-    model.set_agent_toolsets(new.toolset(), "other", TRANSPORTS[0]).unwrap();
+    model.set_agent_toolsets(new.toolset(), "other", Transport::Stdio).unwrap();
     let scripted = Arc::new(World::new("call mcp__other__add {\"a\": 1, \"b\": 1}\n---\ntext {result}"));
     let second = scripted.builder().build().unwrap();
-    second.set_agent_toolsets(new.toolset(), "other", TRANSPORTS[0]).unwrap();
+    second.set_agent_toolsets(new.toolset(), "other", Transport::Stdio).unwrap();
     assert_eq!(second.request("go").await.unwrap().text(), "2");
     // The first request still has its session and its room.
     let files: Vec<_> = std::fs::read_dir(world.sessions.path()).unwrap().collect();
@@ -228,7 +235,7 @@ async fn replacing_tools_does_not_affect_a_running_request() {
 
 #[tokio::test]
 async fn an_interrupt_before_the_prompt_sends_no_request() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\n---\ntext done");
         let tools = Tools::new();
         let model = world.model_with(&tools, transport);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use toolbridge::{ClaudeCodeModel, Request, Transport};
 use toolbridge_scripted::clean_environment;
 
-use super::support::{TRANSPORTS, Tools, World, bridge, program};
+use super::support::{BOTH, Tools, World, bridge, program};
 
 /// Records its input and exits.
 const WITNESS: &str = r#"
@@ -59,7 +59,7 @@ async fn seen(world: &World, model: &ClaudeCodeModel, request: Request) -> Seen 
 
 #[tokio::test]
 async fn the_cli_gets_exactly_this_configuration() {
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let world = World::new("text ok");
         let other = json!({ "command": "true", "env": { "TOKEN": "secret-token" } });
         let model = world

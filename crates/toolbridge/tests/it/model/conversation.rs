@@ -2,6 +2,7 @@
 
 use toolbridge::claude::{Conversation, Settings};
 use toolbridge::{Hint as _, Request};
+use toolbridge_scripted::thorough;
 
 use super::support::World;
 
@@ -43,8 +44,10 @@ async fn a_conversation_is_resumed_or_forked() {
     model.request(Request::new("more").settings(last)).await.unwrap();
     assert_eq!(prompts(&world), ["zebra first", "zebra second", "zebra third"]);
 
-    model.request("alone").await.unwrap();
-    assert!(prompts(&world).is_empty());
+    if thorough() {
+        model.request("alone").await.unwrap();
+        assert!(prompts(&world).is_empty());
+    }
     world.nothing_is_left();
 }
 

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use serde_json::json;
 use toolbridge::claude::{Conversation, ExecutionKind, Input, Message, Settings};
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Hint as _, Request};
-use toolbridge_scripted::{claude_cli, clean_environment};
+use toolbridge_scripted::{Turn, claude_cli, clean_environment, thorough};
 
-use super::support::{PICTURE, TRANSPORTS, Tools, World, notified, processes_of, program};
+use super::support::{PICTURE, Tools, World, notified, processes_of, program, transports};
 use super::traps::{Traps, files_below, left_in};
 
 #[tokio::test]
 async fn by_default_a_model_has_only_the_given_tools() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new("call add {\"a\": 1, \"b\": 1}\ncall large {}\ncall huge {}\n---\ntext done");
         let traps = Traps::new(&world);
         let before = files_below(world.home.path());
@@ -82,8 +82,12 @@ async fn claude_code_enables_everything_and_single_settings_enable_parts() {
     assert!(tools.contains(&"Bash".into()) && tools.contains(&"Edit".into()), "{tools:?}");
     assert!(system > 2000 && kept, "{system}");
 
-    let (seen, sprung, tools, _, kept) = ask(Settings::default().builtin_tools(["Read"]), None).await;
-    assert_eq!((seen, sprung, tools, kept), (vec![], vec![], vec!["Read".into()], false));
+    // Several parts at once enable nothing else.
+    let keep = || Conversation::Keep { session_id: None };
+    let parts = Settings::default().builtin_tools(["Read"]).coding_prompt(true).conversation(keep());
+    let (seen, sprung, tools, system, kept) = ask(parts, None).await;
+    assert!(system > 2000 && seen.iter().all(|mark| *mark == "MARK-UNTRACKED"), "{system}: {seen:?}");
+    assert_eq!((sprung, tools, kept), (vec![], vec!["Read".into()], true));
 
     let (seen, sprung, tools, ..) = ask(Settings::default().setting_sources(["project"]), None).await;
     assert!(seen.contains(&"MARK-PROJECT-MEMORY") && !seen.contains(&"MARK-USER-MEMORY"), "{seen:?}");
@@ -94,27 +98,41 @@ async fn claude_code_enables_everything_and_single_settings_enable_parts() {
     let (_, sprung, ..) = ask(Settings::default().setting_sources(["project"]), Some(false)).await;
     assert!(sprung.contains(&"project-server".into()), "{sprung:?}");
 
+    if !thorough() {
+        return;
+    }
+    let (seen, sprung, tools, _, kept) = ask(Settings::default().builtin_tools(["Read"]), None).await;
+    assert_eq!((seen, sprung, tools, kept), (vec![], vec![], vec!["Read".into()], false));
+
     let (seen, sprung, tools, system, kept) = ask(Settings::default().coding_prompt(true), None).await;
     assert!(system > 2000, "{system}");
     let seen: Vec<_> = seen.into_iter().filter(|mark| *mark != "MARK-UNTRACKED").collect();
     assert_eq!((seen, sprung, tools, kept), (vec![], vec![], vec![], false));
 
-    let keep = Settings::default().conversation(Conversation::Keep { session_id: None });
-    let (seen, sprung, tools, _, kept) = ask(keep, None).await;
+    let (seen, sprung, tools, _, kept) = ask(Settings::default().conversation(keep()), None).await;
     assert_eq!((seen, sprung, tools, kept), (vec![], vec![], vec![], true));
 }
 
 #[tokio::test]
 async fn a_prompt_is_never_expanded_by_default() {
-    let world = World::new("text ok\n---\ntext ok");
+    let world = World::answering(|_| Turn::text("ok"));
     let traps = Traps::new(&world);
     let file = traps.project.join("secret.txt");
     let mention = format!("see @{}", file.display());
     let model = world.builder().working_directory(&traps.project).build().unwrap();
     let quoted = format!("@\"{}\" and @secret.txt", file.display());
-    for prompt in [&*mention, &quoted, "/cost", "/order", " /cost", "!touch x", "#remember"] {
-        model.request(prompt).await.unwrap();
-        assert_eq!(world.scripted.requests().last().unwrap().prompt(), prompt);
+    let last = || world.scripted.requests().last().unwrap().prompt();
+    let prompts = [&*mention, &quoted, "/cost", "/order", " /cost", "!touch x", "#remember"];
+    // A conversation sends prompts as a request does, with one start of the CLI.
+    let mut chat = model.conversation().open().await.unwrap();
+    for prompt in prompts {
+        chat.send(prompt).await.unwrap();
+        assert_eq!(last(), prompt);
+    }
+    chat.close().await;
+    for prompt in if thorough() { &prompts[..] } else { &[] } {
+        model.request(*prompt).await.unwrap();
+        assert_eq!(last(), *prompt);
     }
     // In the history before the prompt, and next to an image.
     let history = [Message::user(&mention), Message::assistant(&mention)];
@@ -124,8 +142,14 @@ async fn a_prompt_is_never_expanded_by_default() {
     assert_eq!(traps.sprung(), [""; 0]);
     // In Claude Code mode, too.
     let whole = Settings::default().claude_code(true);
-    model.request(Request::new(&mention).settings(whole.clone())).await.unwrap();
-    model.request(Request::new("/order").settings(whole)).await.unwrap();
+    let mut chat = model.conversation().settings(whole.clone()).open().await.unwrap();
+    for prompt in [&*mention, "/order"] {
+        chat.send(prompt).await.unwrap();
+        if thorough() {
+            model.request(Request::new(prompt).settings(whole.clone())).await.unwrap();
+        }
+    }
+    chat.close().await;
     assert!(!Traps::seen(&world).contains(&"MARK-FILE"));
     assert!(!traps.sprung().contains(&"project-skill".into()));
     world.nothing_is_left();
@@ -171,7 +195,7 @@ async fn an_old_cli_does_not_get_a_prompt_that_it_would_expand() {
 
 #[tokio::test]
 async fn secrets_are_in_private_files_and_not_on_the_command_line() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new("call hang {}\n---\ntext done");
         let tools = Tools::new();
         let model = world
@@ -217,6 +241,11 @@ async fn resuming_a_conversation_that_was_not_stored_is_explained() {
     let ClaudeCodeError::CliExecution { kind, .. } = &error else { panic!("{error}") };
     assert_eq!(*kind, ExecutionKind::NoConversation);
     assert!(error.hint().unwrap().contains("keep a conversation when it begins"), "{error:?}");
+    world.nothing_is_left();
+    // `a_conversation_with_history_is_stored_with_it` resumes a stored one too.
+    if !thorough() {
+        return;
+    }
 
     let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
     let keep = Settings::default().conversation(Conversation::Keep { session_id: Some(id.into()) });

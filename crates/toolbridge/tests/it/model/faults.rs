@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use toolbridge::claude::{ClaudeCodeModelBuilder, ExecutionKind};
-use toolbridge::{ClaudeCodeError, Hint as _};
+use toolbridge::{ClaudeCodeError, Hint as _, Transport};
 
-use super::support::{TRANSPORTS, Tools, World, program};
+use super::support::{BOTH, Tools, World, program, transports};
 
 /// Sends a request to a model whose CLI is this script; with and without tools.
 async fn ask(
@@ -13,7 +13,7 @@ async fn ask(
     set: impl Fn(ClaudeCodeModelBuilder) -> ClaudeCodeModelBuilder,
 ) -> ClaudeCodeError {
     let mut errors = Vec::new();
-    for tools in [None, Some(TRANSPORTS[0]), Some(TRANSPORTS[1])] {
+    for tools in std::iter::once(None).chain(transports().into_iter().map(Some)) {
         let world = World::new("text ok");
         let cli = program(&world, "claude", script);
         let model = set(world.builder().cli(cli)).build().unwrap();
@@ -154,7 +154,7 @@ async fn a_bridge_that_does_not_start_is_an_error_with_its_reason() {
     let world = World::new("text I have no tools.");
     let bridge = program(&world, "bridge", "echo 'boom: no such library' >&2; exit 3");
     let model = world.builder().bridge(&bridge).build().unwrap();
-    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", Transport::Stdio).unwrap();
     let error = model.request("hi").await.unwrap_err();
     assert_eq!(error.type_name(), "BridgeStartupError");
     let text = error.to_string();
@@ -167,7 +167,7 @@ async fn a_bridge_that_does_not_start_is_an_error_with_its_reason() {
     world.nothing_is_left();
 
     let model = world.builder().bridge("/no/bridge").build().unwrap();
-    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", Transport::Stdio).unwrap();
     let error = model.request("hi").await.unwrap_err();
     assert_eq!(error.type_name(), "BridgeStartupError");
     assert!(error.to_string().contains("`/no/bridge`"), "{error}");
@@ -178,7 +178,7 @@ async fn a_bridge_that_does_not_start_is_an_error_with_its_reason() {
 async fn a_session_that_cannot_start_is_an_error_before_the_cli_starts() {
     let world = World::new("text ok");
     let model = world.builder().session_dir("/no/where").build().unwrap();
-    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", Transport::Stdio).unwrap();
     let error = model.request("hi").await.unwrap_err();
     assert_eq!(error.type_name(), "IPCError");
     assert!(error.to_string().contains("`/no/where`"), "{error}");
@@ -189,7 +189,7 @@ async fn a_session_that_cannot_start_is_an_error_before_the_cli_starts() {
 /// `at_first`.
 async fn begin(status: Option<&str>, at_first: &str) -> ClaudeCodeError {
     let mut errors = Vec::new();
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let world = World::new("text ok");
         let answer = |n: u8, subtype: &str, response: &str| {
             format!(
@@ -240,7 +240,7 @@ async fn a_bridge_that_keeps_running_does_not_delay_the_error() {
     let world = World::new("text ok");
     let bridge = program(&world, "bridge", "sleep 600 & echo boom >&2; exit 3");
     let model = world.builder().bridge(&bridge).build().unwrap();
-    model.set_agent_toolsets(Tools::new().toolset(), "tools", TRANSPORTS[0]).unwrap();
+    model.set_agent_toolsets(Tools::new().toolset(), "tools", Transport::Stdio).unwrap();
     let error = model.request("hi").await.unwrap_err();
     assert!(error.to_string().ends_with("exit status: 3: boom"), "{error}");
     world.nothing_is_left();

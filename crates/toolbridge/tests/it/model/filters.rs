@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use toolbridge::claude::ClaudeCodeModelBuilder;
 use toolbridge::core::Selection;
 use toolbridge::{CallContext, Combined, NoArgs, Permission, Request, Toolset};
+use toolbridge_scripted::thorough;
 
-use super::support::{TRANSPORTS, World};
+use super::support::{World, transports};
 
 /// How often the filtered tool ran.
 type Wiped = Arc<AtomicUsize>;
@@ -72,8 +73,10 @@ async fn filtered_tools_are_not_offered_and_do_not_run() {
             (model.disallowed_tools(["mcp__tools"]), request.tools(both(wiped)))
         }),
     ];
-    for transport in TRANSPORTS {
-        for (way, set) in ways {
+    for transport in transports() {
+        // Offering only some of the tools is the same to the CLI, so one way of it is enough by default.
+        let is_same = |way: &str| ["Selection", "Toolset::filter"].contains(&way);
+        for (way, set) in ways.into_iter().filter(|(way, _)| thorough() || !is_same(way)) {
             let (world, wiped) = (World::new(BOTH), Wiped::default());
             let request = Request::new("go").transport(transport);
             let (builder, request) = set(world.builder(), request, &wiped);
@@ -98,7 +101,7 @@ async fn filtered_tools_are_not_offered_and_do_not_run() {
 
 #[tokio::test]
 async fn a_tool_that_is_offered_and_not_allowed_does_not_run() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let ask = async |change: fn(ClaudeCodeModelBuilder) -> ClaudeCodeModelBuilder| {
             let (world, wiped) = (World::new(BOTH), Wiped::default());
             let request = Request::new("go").transport(transport).tools(both(&wiped));
@@ -123,8 +126,10 @@ async fn a_tool_that_is_offered_and_not_allowed_does_not_run() {
         assert_eq!(results, [Ok("kept".into()), Err("not this one".into())], "over {transport}");
         assert_eq!(wiped, 0, "over {transport}");
         // Without a filter both run, so the assertions above are meaningful.
-        let (results, wiped) = ask(|model| model).await;
-        assert_eq!(results, [Ok("kept".into()), Ok("wiped".into())], "over {transport}");
-        assert_eq!(wiped, 1, "over {transport}");
+        if thorough() {
+            let (results, wiped) = ask(|model| model).await;
+            assert_eq!(results, [Ok("kept".into()), Ok("wiped".into())], "over {transport}");
+            assert_eq!(wiped, 1, "over {transport}");
+        }
     }
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use toolbridge::claude::{Conversation, Input, Message, Part, Settings};
-use toolbridge::{RawJson, Request};
+use toolbridge::{RawJson, Request, Transport};
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
-use super::support::{PICTURE, TRANSPORTS, Tools, World, is_cli, processes_of};
+use super::support::{PICTURE, Tools, World, is_cli, processes_of, transports};
 
 /// The messages of a request: the role, and the blocks without those added by the CLI.
 fn sent_messages(request: &ModelRequest) -> Vec<(String, Vec<Value>)> {
@@ -100,7 +100,7 @@ fn kept(world: &World) -> usize {
 
 #[tokio::test]
 async fn history_has_pictures_tool_calls_and_results() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (world, tools) = (World::answering(adds), Tools::new());
         let model = world.model_with(&tools, transport);
         let request = Request::new("And 40 + 2?").history(before());
@@ -118,7 +118,7 @@ async fn history_has_pictures_tool_calls_and_results() {
 #[tokio::test]
 async fn history_may_end_with_a_tool_result() {
     let world = World::answering(adds);
-    let model = world.model_with(&Tools::new(), TRANSPORTS[1]);
+    let model = world.model_with(&Tools::new(), Transport::Sdk);
     let parts = vec![call("1", "add"), result("1", &json!("3"))];
     let history = [Message::user("1 + 2?"), Message::Assistant(parts)];
     model.request(Request::new("Go on.").history(history)).await.unwrap();
@@ -158,7 +158,7 @@ async fn history_works_with_output_and_without_tools_calls_become_text() {
 #[tokio::test]
 async fn a_conversation_with_history_is_stored_with_it() {
     let world = World::answering(|request| Turn::text(format!("you said {}", request.prompt())));
-    let model = world.model_with(&Tools::new(), TRANSPORTS[0]);
+    let model = world.model_with(&Tools::new(), Transport::Stdio);
     let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
     let keep = Settings::default().conversation(Conversation::Keep { session_id: Some(id.into()) });
     let mut chat = model.conversation().history(before()).settings(keep).open().await.unwrap();
@@ -201,7 +201,7 @@ async fn a_request_with_history_does_not_use_a_waiting_cli() {
 #[tokio::test]
 async fn a_long_history_is_sent_completely() {
     let world = World::answering(|request| Turn::text(format!("{}", sent_messages(request).len())));
-    let model = world.model_with(&Tools::new(), TRANSPORTS[1]);
+    let model = world.model_with(&Tools::new(), Transport::Sdk);
     let long = "x".repeat(500);
     let turn = |count: usize| {
         let id = format!("call_{count}");

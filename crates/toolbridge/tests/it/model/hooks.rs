@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use toolbridge::{HookCall, HookEvent, HookOutput, Part, Request, Transport};
+use toolbridge_scripted::ToolResultBlock;
 
-use super::support::{TRANSPORTS, Tools, World};
+use super::support::{Tools, World, transports};
 
 const ADD: &str = "call add {\"a\": 1, \"b\": 1}\n---\ntext {result}";
 
 #[tokio::test]
 async fn hooks_are_called_in_the_order_of_events() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new(ADD);
         let seen = Arc::<Mutex<Vec<String>>>::default();
         let mut builder = world.builder();
@@ -36,43 +37,56 @@ async fn hooks_are_called_in_the_order_of_events() {
     }
 }
 
-/// The result of a tool call with a hook before it, and how often the tool ran.
+/// The results of calls of `add` with `a` from 0, with a hook before them that gets `a`; and how often the tool
+/// ran.
 async fn before_use(
-    hook: impl Fn() -> HookOutput + Send + Sync + 'static,
+    calls: usize,
+    hook: impl Fn(i64) -> HookOutput + Send + Sync + 'static,
     restricted: bool,
-) -> (String, usize) {
-    let (world, tools) = (World::new(ADD), Tools::new());
+) -> (Vec<String>, usize) {
+    let script: String = (0..calls).map(|a| format!("call add {{\"a\": {a}, \"b\": 1}}\n")).collect();
+    let (world, tools) = (World::new(script + "---\ntext done"), Tools::new());
     let mut builder = world.builder();
     if restricted {
         builder = builder.tool_parameter_restrictions([("add", "a", json!({ "maximum": 5 }))]);
     }
     let model = builder.build().unwrap();
     let request = Request::new("go").tools(tools.toolset()).transport(Transport::Sdk);
-    let request = request.hook(HookEvent::PreToolUse, "mcp__tools__add", move |_| {
-        let output = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&hook));
+    let request = request.hook(HookEvent::PreToolUse, "mcp__tools__add", move |call: HookCall| {
+        let a = call.input["tool_input"]["a"].as_i64().unwrap();
+        let output = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hook(a)));
         async move { output.unwrap() }
     });
-    let text = model.request(request).await.unwrap().text();
+    model.request(request).await.unwrap();
     world.nothing_is_left();
-    (text, tools.0.calls.load(Ordering::SeqCst))
+    let mut results = world.scripted.requests().last().unwrap().tool_results();
+    results.sort_by_key(|result| result.tool_use_id.clone());
+    (results.iter().map(ToolResultBlock::text).collect(), tools.0.calls.load(Ordering::SeqCst))
 }
 
 #[tokio::test]
 async fn a_hook_denies_changes_arguments_and_denies_on_panic() {
-    let (text, calls) = before_use(|| HookOutput::deny("not on a Sunday"), false).await;
-    assert!(text.contains("not on a Sunday") && calls == 0, "{text}");
-    let change = || HookOutput::allow().with_input(json!({ "a": 40, "b": 2 }));
-    assert_eq!(before_use(change, false).await, ("42".into(), 1));
-    let (text, calls) = before_use(|| panic!("the hook's own"), false).await;
-    assert!(text.contains("a hook for PreToolUse failed") && calls == 0, "{text}");
+    let hook = |a| match a {
+        0 => HookOutput::deny("not on a Sunday"),
+        1 => HookOutput::allow().with_input(json!({ "a": 40, "b": 2 })),
+        _ => panic!("the hook's own"),
+    };
+    let (results, ran) = before_use(3, hook, false).await;
+    let [denied, changed, failed] = &results[..] else { panic!("{results:?}") };
+    assert!(denied.contains("not on a Sunday"), "{denied}");
+    assert_eq!(changed, "42");
+    assert!(failed.contains("a hook for PreToolUse failed"), "{failed}");
+    assert_eq!(ran, 1);
 }
 
 #[tokio::test]
 async fn restrictions_override_hooks() {
-    let allow = |a: i32| move || HookOutput::allow().with_input(json!({ "a": a, "b": 2 }));
-    assert_eq!(before_use(allow(4), true).await, ("6".into(), 1));
-    let (text, calls) = before_use(allow(40), true).await;
-    assert!(text.contains("restricted: at `/a`") && calls == 0, "{text}");
+    let allow = |a| HookOutput::allow().with_input(json!({ "a": if a == 0 { 4 } else { 40 }, "b": 2 }));
+    let (results, ran) = before_use(2, allow, true).await;
+    let [within, beyond] = &results[..] else { panic!("{results:?}") };
+    assert_eq!(within, "6");
+    assert!(beyond.contains("restricted: at `/a`"), "{beyond}");
+    assert_eq!(ran, 1);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use toolbridge_scripted::{Block, Turn, claude_cli, clean_environment};
+use toolbridge_scripted::{Block, Turn, claude_cli, clean_environment, one_of, thorough};
 
 use super::support::{PATIENCE, World, bridge, is_cli, pid_of, processes_of, program};
 use super::traps::files_below;
@@ -91,7 +91,10 @@ fn a_program_killed_at_any_moment_leaves_no_process_and_sends_no_more_requests()
     // waits for. The CLI itself refuses a plain `sleep`.
     let command = "env sleep SECONDS & setsid sleep SECONDS & env -i setsid sh -c 'exec sleep SECONDS' & \
                    timeout 0.3 tail -f /dev/null";
-    let kills = std::env::var("TOOLBRIDGE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
+    let kills = std::env::var("TOOLBRIDGE_KILLS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(if thorough() { 4 } else { 2 });
     let (mut slowest, mut all) = (Duration::ZERO, Vec::new());
     for kill in 0..kills {
         let mut caller = Killed::start(command, Some(bridge()));
@@ -119,7 +122,7 @@ fn a_program_killed_at_any_moment_leaves_no_process_and_sends_no_more_requests()
 
 #[test]
 fn a_program_killed_during_a_command_leaves_no_process_and_sends_no_more_requests() {
-    for signal in [Signal::KILL, Signal::TERM] {
+    for signal in one_of(&[Signal::KILL, Signal::TERM]) {
         let command = "env -i setsid sh -c 'exec sleep SECONDS' & tail -f /dev/null";
         let mut caller = Killed::start(command, Some(bridge()));
         let is_up = |left: &BTreeSet<String>| ["sleep 600.", "tail -f"].iter().all(|it| has(left, it));
@@ -140,7 +143,7 @@ fn has(processes: &BTreeSet<String>, start: &str) -> bool {
 
 #[test]
 fn without_a_guardian_the_cli_still_dies_with_the_program() {
-    for signal in [Signal::KILL, Signal::TERM] {
+    for signal in one_of(&[Signal::KILL, Signal::TERM]) {
         let mut caller = Killed::start("timeout 0.1 tail -f /dev/null; echo SECONDS", None);
         let has_cli = |left: &BTreeSet<String>| left.iter().any(|process| is_cli(process));
         let started = Instant::now();

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use toolbridge::{Combined, NoArgs, Parked, RawJson, Request, Tool, Toolset, Transport};
+use toolbridge::{Combined, NoArgs, Parked, RawJson, Request, Tool, Toolset};
 use toolbridge_client::McpServer;
 use toolbridge_scripted::{Block, ModelRequest, Turn};
 
-use super::support::{TRANSPORTS, World};
+use super::support::{World, transports};
 use crate::fronts::HttpClient;
 
 const SIZE: usize = 5_000_000;
@@ -16,7 +16,8 @@ const SIZE: usize = 5_000_000;
 const MOST_BYTES: usize = 1000;
 
 fn text() -> String {
-    "2025-01-02 \"order\" \\ 日本語: 17 pieces\n".chars().cycle().take(SIZE).collect()
+    let line = "2025-01-02 \"order\" \\ 日本語: 17 pieces\n";
+    line.repeat(SIZE / line.len() + 1)
 }
 
 /// The size of the tool-related blocks in the conversation.
@@ -35,7 +36,7 @@ fn handle(request: &ModelRequest) -> Value {
 /// Tool A is a function of this process, tool B belongs to another server, over HTTP.
 #[tokio::test]
 async fn five_megabytes_go_from_one_server_to_another_and_the_model_sees_less_than_a_kilobyte() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let stored = Arc::new(Mutex::new(Vec::<String>::new()));
         let kept = Arc::clone(&stored);
         let store = move |arguments: RawJson| {
@@ -74,7 +75,7 @@ async fn five_megabytes_go_from_one_server_to_another_and_the_model_sees_less_th
 /// Automatic: the result is larger than the CLI can show, and the model has no tool to read files.
 #[tokio::test]
 async fn results_too_long_for_the_cli_are_kept_and_can_be_passed_on() {
-    for transport in [Transport::Stdio, Transport::Sdk] {
+    for transport in transports() {
         let stored = Arc::new(Mutex::new(Vec::<String>::new()));
         let kept = Arc::clone(&stored);
         let schema = json!({ "type": "object", "properties": { "text": { "type": "string" } } });

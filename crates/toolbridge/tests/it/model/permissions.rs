@@ -9,8 +9,9 @@ use toolbridge::claude::{
     PermissionDestination, PermissionMode, PermissionRequest, PermissionRule, PermissionUpdate,
 };
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Permission, Transport};
+use toolbridge_scripted::thorough;
 
-use super::support::{TRANSPORTS, Tools, World, notified};
+use super::support::{Tools, World, notified, transports};
 
 const ADD: &str = "call add {\"a\": 1, \"b\": 1}\n---\ntext {result}";
 
@@ -21,7 +22,7 @@ fn with_tools(model: ClaudeCodeModel, tools: &Tools, transport: Transport) -> Cl
 
 #[tokio::test]
 async fn own_tools_are_allowed_by_default() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new(ADD);
         let tools = Tools::new();
         let model = with_tools(world.builder().allow_own_tools(false).build().unwrap(), &tools, transport);
@@ -33,28 +34,36 @@ async fn own_tools_are_allowed_by_default() {
 
 #[tokio::test]
 async fn a_hook_allows_denies_and_changes() {
-    for transport in TRANSPORTS {
-        let rows = [
-            (Permission::Allow, "2", 1),
-            (Permission::AllowWith(json!({ "a": 40, "b": 2 })), "42", 1),
-            (Permission::deny("not on a Sunday"), "not on a Sunday", 0),
-        ];
-        for (permission, want, calls) in rows {
-            let world = World::new(ADD);
-            let tools = Tools::new();
-            let asked = Arc::<Mutex<Vec<_>>>::default();
-            let list = Arc::clone(&asked);
-            let decide = move |request: PermissionRequest| {
-                list.lock().unwrap().push((request.tool_name, request.input, request.tool_use_id));
-                std::future::ready(permission.clone())
+    for transport in transports() {
+        // One call after the other, because the CLI may ask about calls of one turn in any order.
+        let world = World::new(
+            "call add {\"a\": 1, \"b\": 1}\n---\ncall add {\"a\": 2, \"b\": 1}\n---\n\
+             call add {\"a\": 3, \"b\": 1}\n---\ntext done",
+        );
+        let tools = Tools::new();
+        let asked = Arc::<Mutex<Vec<_>>>::default();
+        let list = Arc::clone(&asked);
+        let decide = move |request: PermissionRequest| {
+            let permission = match request.input["a"].as_i64() {
+                Some(1) => Permission::Allow,
+                Some(2) => Permission::AllowWith(json!({ "a": 40, "b": 2 })),
+                _ => Permission::deny("not on a Sunday"),
             };
-            let model = with_tools(world.builder().can_use_tool(decide).build().unwrap(), &tools, transport);
-            assert_eq!(model.request("go").await.unwrap().text(), want, "over {transport}");
-            assert_eq!(tools.0.calls.load(Ordering::SeqCst), calls);
-            let asked = asked.lock().unwrap();
-            let want = ("mcp__tools__add".into(), json!({ "a": 1, "b": 1 }), Some("toolu_0_0".into()));
-            assert_eq!(*asked, [want]);
-        }
+            list.lock().unwrap().push((request.tool_name, request.input, request.tool_use_id));
+            std::future::ready(permission)
+        };
+        let model = with_tools(world.builder().can_use_tool(decide).build().unwrap(), &tools, transport);
+        model.request("go").await.unwrap();
+        let requests = world.scripted.requests();
+        let results: Vec<_> =
+            requests[1..].iter().map(|request| request.tool_results().last().unwrap().text()).collect();
+        assert_eq!(results, ["2", "42", "not on a Sunday"], "over {transport}");
+        assert_eq!(tools.0.calls.load(Ordering::SeqCst), 2);
+        let call = |number: usize| {
+            let input = json!({ "a": number, "b": 1 });
+            ("mcp__tools__add".to_owned(), input, Some(format!("toolu_{}_0", number - 1)))
+        };
+        assert_eq!(*asked.lock().unwrap(), [call(1), call(2), call(3)]);
     }
 }
 
@@ -63,7 +72,7 @@ async fn a_hook_that_panics_denies() {
     let world = World::new(ADD);
     let tools = Tools::new();
     let hook = async |_: PermissionRequest| -> Permission { panic!("the hook's own") };
-    let model = with_tools(world.builder().can_use_tool(hook).build().unwrap(), &tools, TRANSPORTS[0]);
+    let model = with_tools(world.builder().can_use_tool(hook).build().unwrap(), &tools, Transport::Stdio);
     let text = model.request("go").await.unwrap().text();
     assert_eq!(text, "`can_use_tool` failed, so the tool is denied");
     assert_eq!(tools.0.calls.load(Ordering::SeqCst), 0);
@@ -72,18 +81,20 @@ async fn a_hook_that_panics_denies() {
 
 #[tokio::test]
 async fn restrictions_apply_to_allowed_tools() {
-    for transport in TRANSPORTS {
-        for (limit, want) in [(5, "2"), (0, "restricted: at `/a`")] {
-            let world = World::new(ADD);
-            let tools = Tools::new();
-            let rule = ("mcp__tools__add", "a", json!({ "maximum": limit }));
-            let model = world.builder().tool_parameter_restrictions([rule]).build().unwrap();
-            let text = with_tools(model, &tools, transport).request("go").await.unwrap().text();
-            assert!(text.contains(want), "{text}");
-            assert_eq!(tools.0.calls.load(Ordering::SeqCst), usize::from(limit == 5));
-        }
+    for transport in transports() {
+        let world =
+            World::new("call add {\"a\": 1, \"b\": 1}\ncall add {\"a\": 9, \"b\": 1}\n---\ntext {results}");
+        let tools = Tools::new();
+        let rule = ("mcp__tools__add", "a", json!({ "maximum": 5 }));
+        let model = world.builder().tool_parameter_restrictions([rule]).build().unwrap();
+        let text = with_tools(model, &tools, transport).request("go").await.unwrap().text();
+        assert!(text.starts_with("2, ") && text.contains("restricted: at `/a`"), "{text}");
+        assert_eq!(tools.0.calls.load(Ordering::SeqCst), 1);
     }
-    // A built-in tool that a rule of the CLI allows.
+    // A built-in tool that a rule of the CLI allows; `versions::restrictions_hold` has this too.
+    if !thorough() {
+        return;
+    }
     let world = World::new("call Bash {\"command\": \"echo 12\"}\n---\ntext {result}");
     let rule = ("Bash", "command", json!({ "pattern": "^git " }));
     let builder = world.builder().builtin_tools(["Bash"]).allowed_tools(["Bash"]);
@@ -99,7 +110,7 @@ async fn restrictions_apply_to_changed_arguments() {
     let change = async |_: PermissionRequest| Permission::AllowWith(json!({ "a": 9, "b": 1 }));
     let rule = ("mcp__tools__add", "a", json!({ "maximum": 5 }));
     let model = world.builder().can_use_tool(change).tool_parameter_restrictions([rule]).build().unwrap();
-    let text = with_tools(model, &tools, TRANSPORTS[1]).request("go").await.unwrap().text();
+    let text = with_tools(model, &tools, Transport::Sdk).request("go").await.unwrap().text();
     assert!(text.contains("restricted: at `/a`"), "{text}");
     assert_eq!(tools.0.calls.load(Ordering::SeqCst), 0);
 }
@@ -113,7 +124,7 @@ fn a_restriction_must_be_a_schema() {
 
 #[tokio::test]
 async fn a_denial_may_end_the_request() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new(ADD);
         let stop = async |_: PermissionRequest| Permission::Deny { message: "stop".into(), interrupt: true };
         let model = with_tools(world.builder().can_use_tool(stop).build().unwrap(), &Tools::new(), transport);
@@ -144,7 +155,8 @@ async fn a_hook_that_never_answers_ends_with_its_request() {
             std::future::pending().await
         }
     };
-    let model = with_tools(world.builder().can_use_tool(hook).build().unwrap(), &Tools::new(), TRANSPORTS[0]);
+    let model =
+        with_tools(world.builder().can_use_tool(hook).build().unwrap(), &Tools::new(), Transport::Stdio);
     tokio::select! {
         outcome = model.request("go") => panic!("{outcome:?}"),
         () = notified("the hook is asked", &asked) => {}
@@ -181,7 +193,7 @@ async fn settings_that_disable_restrictions_are_refused() {
     let tools = Tools::new();
     let rule = ("add", "a", json!({ "maximum": 0 }));
     let model = world.builder().tool_parameter_restrictions([rule]).build().unwrap();
-    let text = with_tools(model, &tools, TRANSPORTS[0]).request("go").await.unwrap().text();
+    let text = with_tools(model, &tools, Transport::Stdio).request("go").await.unwrap().text();
     assert!(text.contains("restricted: at `/a`"), "{text}");
     assert_eq!(tools.0.calls.load(Ordering::SeqCst), 0);
 }
@@ -192,7 +204,7 @@ const ADD_TWICE: &str =
 
 #[tokio::test]
 async fn a_decision_may_allow_later_calls() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         type Answer = fn(PermissionRequest) -> Vec<PermissionUpdate>;
         let rows: [(Answer, usize); 3] = [
             (|_| Vec::new(), 2),
@@ -209,7 +221,8 @@ async fn a_decision_may_allow_later_calls() {
                 1,
             ),
         ];
-        for (updates, times) in rows {
+        // `a_hook_allows_denies_and_changes` is asked about each call, too.
+        for (updates, times) in rows.into_iter().skip(usize::from(!thorough())) {
             let (world, tools) = (World::new(ADD_TWICE), Tools::new());
             let asked = Arc::<AtomicUsize>::default();
             let count = Arc::clone(&asked);

@@ -12,7 +12,7 @@ use toolbridge::{
     Transport,
 };
 
-use super::support::{PATIENCE, TRANSPORTS, World, notified};
+use super::support::{BOTH, PATIENCE, World, notified, transports};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -52,7 +52,7 @@ fn with_tools(model: ClaudeCodeModel, transport: Transport) -> ClaudeCodeModel {
 
 #[tokio::test]
 async fn questions_of_tools_are_answered_by_this_process() {
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let rows = [
             (Answer::Accepted(json!("red")), "Accepted(Red)"),
             (Answer::Accepted(json!({ "answer": "green" })), "Accepted(Green)"),
@@ -60,32 +60,36 @@ async fn questions_of_tools_are_answered_by_this_process() {
             (Answer::Cancelled, "Cancelled"),
             (Answer::Accepted(json!("blue")), "the answer does not fit the question"),
         ];
-        for (answer, want) in rows {
-            let world = World::new(PAINT);
-            let asked = Arc::<Mutex<Vec<AskRequest>>>::default();
-            let list = Arc::clone(&asked);
-            let on_ask = move |question: AskRequest| {
-                list.lock().unwrap().push(question);
-                std::future::ready(answer.clone())
-            };
-            let model = with_tools(world.builder().on_ask(on_ask).build().unwrap(), transport);
-            let text = model.request("go").await.unwrap().text();
+        // One question after the other, in one run.
+        let world = World::new(&*("call paint {}\n---\n".repeat(rows.len()) + "text done"));
+        let asked = Arc::<Mutex<Vec<AskRequest>>>::default();
+        let list = Arc::clone(&asked);
+        let answers = rows.clone().map(|(answer, _)| answer);
+        let on_ask = move |question: AskRequest| {
+            let mut list = list.lock().unwrap();
+            list.push(question);
+            std::future::ready(answers[list.len() - 1].clone())
+        };
+        let model = with_tools(world.builder().on_ask(on_ask).build().unwrap(), transport);
+        model.request("go").await.unwrap();
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked.len(), rows.len(), "over {transport}");
+        for (question, (request, (_, want))) in
+            asked.iter().zip(world.scripted.requests()[1..].iter().zip(&rows))
+        {
+            let text = request.tool_results().last().unwrap().text();
             assert!(text.contains(want), "over {transport}: {text}");
-            let asked = asked.lock().unwrap();
-            assert_eq!(asked.len(), 1, "over {transport}");
-            assert_eq!(
-                (asked[0].server_name.as_str(), asked[0].message.as_str()),
-                ("tools", "Which colour?")
-            );
-            assert_eq!(asked[0].schema["properties"]["answer"]["enum"], json!(["red", "green"]));
-            world.nothing_is_left();
+            let about = (question.server_name.as_str(), question.message.as_str());
+            assert_eq!(about, ("tools", "Which colour?"));
+            assert_eq!(question.schema["properties"]["answer"]["enum"], json!(["red", "green"]));
         }
+        world.nothing_is_left();
     }
 }
 
 #[tokio::test]
 async fn without_an_on_ask_function_a_tool_cannot_ask() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new(PAINT);
         let text = with_tools(world.model(), transport).request("go").await.unwrap().text();
         assert_eq!(text, "Nobody", "over {transport}");
@@ -94,7 +98,7 @@ async fn without_an_on_ask_function_a_tool_cannot_ask() {
 
 #[tokio::test]
 async fn a_form_has_several_fields_and_a_tool_may_ask_again() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new("call order {}\n---\ntext {result}");
         let answer = async |question: AskRequest| match question.message.as_str() {
             "Sure?" => Answer::Accepted(json!(true)),
@@ -118,7 +122,7 @@ impl Drop for Told {
 
 #[tokio::test]
 async fn a_question_is_cancelled_with_its_request() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new(PAINT);
         let (asked, dropped) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (tell, tell_dropped) = (Arc::clone(&asked), Arc::clone(&dropped));

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use toolbridge::claude::{ClaudeCodeModelBuilder, PermissionRequest};
 use toolbridge::{Permission, Request};
+use toolbridge_scripted::thorough;
 
 use super::support::{Tools, World};
 use super::traps::{Traps, write};
@@ -31,42 +32,44 @@ fn changing_hook(command: &str) -> Value {
 
 #[tokio::test]
 async fn a_skill_cannot_run_commands_without_permission() {
-    for skill in ["project", "user"] {
-        let script = format!("call Skill {{\"skill\": \"{skill}\"}}\n---\ntext done");
-        let world = World::new(&*script);
+    let deny = async |request: PermissionRequest| match request.tool_name.as_str() {
+        "Bash" => Permission::deny("no shell"),
+        _ => Permission::Allow,
+    };
+    // Without restrictions, skills work as usual.
+    for (way, are_free) in [("restricted", false), ("asked", false), ("free", true)] {
+        let world = World::new(
+            "call Skill {\"skill\": \"project\"}\n---\ncall Skill {\"skill\": \"user\"}\n---\ntext done",
+        );
         let traps = Traps::new(&world);
-        let model =
-            claude_code(&world, &traps.project).tool_parameter_restrictions([only_git()]).build().unwrap();
-        model.request("go").await.unwrap();
-        assert!(!traps.sprung().contains(&format!("{skill}-skill")), "{:?}", traps.sprung());
-
-        let world = World::new(&*script);
-        let traps = Traps::new(&world);
-        let deny = async |request: PermissionRequest| match request.tool_name.as_str() {
-            "Bash" => Permission::deny("no shell"),
-            _ => Permission::Allow,
+        let builder = claude_code(&world, &traps.project);
+        let builder = match way {
+            "restricted" => builder.tool_parameter_restrictions([only_git()]),
+            "asked" => builder.can_use_tool(deny),
+            _ => builder,
         };
-        let model = claude_code(&world, &traps.project).can_use_tool(deny).build().unwrap();
-        model.request("go").await.unwrap();
-        assert!(!traps.sprung().contains(&format!("{skill}-skill")), "{:?}", traps.sprung());
+        builder.build().unwrap().request("go").await.unwrap();
+        assert_eq!(world.scripted.requests().len(), 3, "{way}: both skills were called");
+        for skill in ["project-skill", "user-skill"] {
+            let sprung = traps.sprung();
+            assert_eq!(sprung.contains(&skill.to_owned()), are_free, "{way}: {sprung:?}");
+        }
         world.nothing_is_left();
     }
-    // Without restrictions, skills work as usual.
-    let world = World::new("call Skill {\"skill\": \"project\"}\n---\ntext done");
-    let traps = Traps::new(&world);
-    claude_code(&world, &traps.project).build().unwrap().request("go").await.unwrap();
-    assert!(traps.sprung().contains(&"project-skill".into()), "{:?}", traps.sprung());
 }
 
 #[tokio::test]
 async fn settings_cannot_disable_restrictions_or_change_checked_arguments() {
-    let run = async |user: Value, project: Value, own: Option<Value>, call: &str| {
+    let run = async |user: Value, project: Value, own: Option<Value>, calls: &[&str]| {
         let world = World::new("text unused");
         let traps = Traps::new(&world);
         let bad = traps.spring("bad");
         let (user, project) =
             (user.to_string().replace("BAD", &bad), project.to_string().replace("BAD", &bad));
-        let script = format!("call {}\n---\ntext done", call.replace("BAD", &bad));
+        let calls: String =
+            calls.iter().map(|call| format!("call {}\n---\n", call.replace("BAD", &bad))).collect();
+        let turns = calls.matches("---").count() + 1;
+        let script = calls + "text done";
         let world = World { scripted: toolbridge_scripted::ScriptedModel::start(&*script), ..world };
         write(&world.home.path().join(".claude/settings.json"), &user);
         write(&traps.project.join(".claude/settings.json"), &project);
@@ -75,27 +78,28 @@ async fn settings_cannot_disable_restrictions_or_change_checked_arguments() {
             builder = builder.cli_settings(own);
         }
         builder.build().unwrap().request("go").await.unwrap();
-        assert_eq!(world.scripted.requests().len(), 2, "the tool was called");
+        assert_eq!(world.scripted.requests().len(), turns, "the tools were called");
         assert!(!traps.sprung().contains(&"bad".into()), "{:?}", traps.sprung());
         world.nothing_is_left();
     };
     let off = || json!({ "env": { "CLAUDE_CODE_SIMPLE": "1" } });
     let bad = r#"Bash {"command": "BAD"}"#;
-    run(off(), json!({}), None, bad).await;
-    run(json!({}), off(), None, bad).await;
-    run(json!({}), json!({}), Some(off()), bad).await;
-    run(json!({ "disableAllHooks": true }), json!({}), None, bad).await;
     let good = r#"Bash {"command": "git --version"}"#;
-    run(json!({}), changing_hook("BAD"), None, good).await;
-    run(changing_hook("BAD"), json!({}), None, good).await;
     // Another tool that runs commands.
-    run(
-        json!({}),
-        json!({}),
-        None,
-        r#"Monitor {"command": "BAD", "description": "x", "timeout_ms": 3000, "persistent": false}"#,
-    )
-    .await;
+    let monitor =
+        r#"Monitor {"command": "BAD", "description": "x", "timeout_ms": 3000, "persistent": false}"#;
+    // Together: restrictions that hold against several of them hold against each.
+    run(json!({ "env": off()["env"], "disableAllHooks": true }), off(), None, &[bad]).await;
+    run(json!({}), json!({}), Some(off()), &[bad, monitor]).await;
+    run(changing_hook("BAD"), changing_hook("BAD"), None, &[good]).await;
+    if thorough() {
+        run(off(), json!({}), None, &[bad]).await;
+        run(json!({}), off(), None, &[bad]).await;
+        run(json!({ "disableAllHooks": true }), json!({}), None, &[bad]).await;
+        run(json!({}), changing_hook("BAD"), None, &[good]).await;
+        run(changing_hook("BAD"), json!({}), None, &[good]).await;
+        run(json!({}), json!({}), None, &[monitor]).await;
+    }
 }
 
 #[tokio::test]
@@ -124,7 +128,9 @@ async fn a_restriction_of_a_missing_tool_is_an_error() {
     }
     assert!(world.scripted.requests().is_empty());
     // Only the CLI knows its built-in tools.
-    missing(world.builder().claude_code(true), "Bsh").await;
+    if thorough() {
+        missing(world.builder().claude_code(true), "Bsh").await;
+    }
     missing(world.builder().builtin_tools(["Bsh"]), "Bsh").await;
     // A tool that the request filters out still counts as existing.
     let model = world.builder().tool_parameter_restrictions([rule("add")]).build().unwrap();

@@ -4,9 +4,9 @@ use std::os::unix::fs::symlink;
 
 use toolbridge::claude::{Conversation, Message, Part, SessionInfo, Settings};
 use toolbridge::{ClaudeCodeError, Request, Sessions};
-use toolbridge_scripted::{Block, ModelRequest, Turn};
+use toolbridge_scripted::{Block, ModelRequest, Turn, thorough};
 
-use super::support::{TRANSPORTS, Tools, World};
+use super::support::{Tools, World, transports};
 
 fn keep() -> Settings {
     Settings::default().conversation(Conversation::Keep { session_id: None })
@@ -57,7 +57,7 @@ fn ids(list: &[SessionInfo]) -> Vec<&str> {
 
 #[tokio::test]
 async fn kept_conversations_are_listed_read_and_changed() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::answering(obey);
         let model = world.model_with(&Tools::new(), transport);
         let sessions = model.sessions().unwrap();
@@ -68,7 +68,10 @@ async fn kept_conversations_are_listed_read_and_changed() {
         };
         let (_, first) = ask("zebra", keep()).await;
         let (_, second) = ask("call look", keep()).await;
-        model.request("not kept").await.unwrap();
+        // Other tests look for transcripts that must not be there.
+        if thorough() {
+            model.request("not kept").await.unwrap();
+        }
         let listed = sessions.list().unwrap();
         assert_eq!(ids(&listed), [&second[..], &first]);
         assert_eq!((listed[1].first_prompt.as_deref(), &listed[1].title), (Some("zebra"), &None));
@@ -128,7 +131,9 @@ async fn kept_conversations_are_listed_read_and_changed() {
             error.to_string().contains("the CLI has not stored this conversation for the directory"),
             "{error}"
         );
-        assert!(model.request(Request::new("x").settings(resume(&second))).await.is_err());
+        if thorough() {
+            assert!(model.request(Request::new("x").settings(resume(&second))).await.is_err());
+        }
         world.nothing_is_left();
     }
 }

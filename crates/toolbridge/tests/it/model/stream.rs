@@ -7,7 +7,7 @@ use toolbridge::claude::McpServerStatus;
 use toolbridge::core::Progress;
 use toolbridge::{CancellationToken, Event, Part, Request};
 
-use super::support::{TRANSPORTS, Tools, World, notified};
+use super::support::{BOTH, Tools, World, notified, transports};
 
 /// A short form of an event.
 fn short(event: &Event) -> Option<String> {
@@ -40,7 +40,7 @@ fn short(event: &Event) -> Option<String> {
 
 #[tokio::test]
 async fn events_come_in_order_and_the_answer_is_the_last() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new(
             "think Hm.\ntext Let me | see.\ncall add {\"a\": 1, \"b\": 1}\n---\ntext It is | {result}.",
         );
@@ -79,7 +79,7 @@ async fn events_come_in_order_and_the_answer_is_the_last() {
 
 #[tokio::test]
 async fn a_request_ended_early_returns_the_output_so_far() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let script = "text Let me see.\ncall add {\"a\": 1, \"b\": 1}\n---\ntext Now.\ncall hang {}\ncall add {}\n---\ntext done";
         let (world, tools, end) = (World::new(script), Tools::new(), CancellationToken::new());
         let model = world.model_with(&tools, transport);
@@ -110,7 +110,7 @@ async fn a_request_ended_early_returns_the_output_so_far() {
 
 #[tokio::test]
 async fn progress_of_a_tool_comes_before_its_result() {
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let world = World::new("call progress {}\n---\ntext {result}");
         let mut stream = world.model_with(&Tools::new(), transport).request_stream("go").await.unwrap();
         let mut seen = Vec::new();

@@ -17,13 +17,19 @@ use toolbridge::schemars::{self, JsonSchema};
 use toolbridge::{CallContext, ClaudeCodeModel, Json, NoArgs, Tool, ToolResult, Toolset, Transport};
 pub(crate) use toolbridge_scripted::processes_of;
 use toolbridge_scripted::{
-    ModelRequest, Script, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment,
+    ModelRequest, Script, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment, one_of,
 };
 
 /// Longer than anything here takes on a busy machine. A test that reaches it has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-pub(crate) const TRANSPORTS: [Transport; 2] = [Transport::Stdio, Transport::Sdk];
+/// For tests about the transport itself, and for those that do not start the real CLI.
+pub(crate) const BOTH: [Transport; 2] = [Transport::Stdio, Transport::Sdk];
+
+/// One transport for each test, or both when thorough: each start of the real CLI takes half a second of CPU time.
+pub(crate) fn transports() -> Vec<Transport> {
+    one_of(&BOTH)
+}
 
 /// A scripted model, a home for the CLI and a directory for sessions, all empty.
 pub(crate) struct World {
@@ -101,8 +107,10 @@ impl World {
     #[track_caller]
     pub(crate) fn nothing_is_left_soon(&self) {
         let started = Instant::now();
+        let mut pause = Duration::from_millis(5);
         while started.elapsed() < PATIENCE && !self.left().is_empty() {
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
         }
         self.nothing_is_left();
     }

@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use toolbridge::{ClaudeCodeError, ModelResponse, NoArgs, Part, Request, Toolset, Transport};
-use toolbridge_scripted::{Block, ModelRequest, Turn};
+use toolbridge_scripted::{Block, ModelRequest, Turn, thorough};
 use tracing::Instrument as _;
 
-use super::support::{TRANSPORTS, Tools, World, notified};
+use super::support::{BOTH, Tools, World, notified, transports};
 
 #[tokio::test]
 async fn the_model_calls_a_tool_of_this_process() {
-    for transport in [Transport::Auto, Transport::Stdio, Transport::Sdk] {
+    // `Auto` is `Stdio` here.
+    let stdio = if thorough() { Some(Transport::Stdio) } else { None };
+    for transport in [Transport::Auto, Transport::Sdk].into_iter().chain(stdio) {
         let world = World::new("call add {\"a\": 40, \"b\": 2} as toolu_1\n---\ntext The sum is {result}.");
         let tools = Tools::new();
         let model = world.model_with(&tools, transport);
@@ -46,7 +48,7 @@ async fn the_span_of_a_request_is_around_its_tool_calls() {
     // span is enabled.
     let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let _guard = tracing::subscriber::set_default(subscriber);
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let world = World::new("call log {}\n---\ntext ok");
         let tools = Toolset::builder().tool("log", "Logs", async |_: NoArgs| tracing::info!("in the tool"));
         let request = Request::new("go").tools(tools.build().unwrap()).transport(transport);
@@ -82,7 +84,7 @@ async fn calls_of_a_reused_cli_are_in_the_span_of_each_request() {
         assert!(!line.contains("start"), "over {transport}: {line}");
         log
     };
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let calls =
             |request: &ModelRequest| match request.body["messages"].as_array().unwrap().last().unwrap() {
                 last if last.to_string().contains("tool_result") => Turn::text("ok"),
@@ -143,7 +145,7 @@ async fn every_kind_of_result_is_the_same_over_both_transports() {
     let script = "call add {\"a\": 1, \"b\": 1.5}\ncall picture {}\ncall fail {}\ncall panic {}\n\
                   call weather {}\ncall large {}\ncall huge {}\ncall add {\"a\": \"x\", \"b\": 1}\n---\ntext done";
     let mut seen = Vec::new();
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let world = World::new(script);
         world.model_with(&Tools::new(), transport).request("go").await.unwrap();
         let requests = world.scripted.requests();
@@ -182,7 +184,7 @@ fn has_picture(content: &Value) -> bool {
 
 #[tokio::test]
 async fn read_only_calls_overlap_and_others_do_not() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for (tool, most) in [("look", 4), ("change", 1)] {
             let world = World::new(&*format!("{}---\ntext done", format!("call {tool} {{}}\n").repeat(4)));
             let tools = Tools::new();
@@ -196,7 +198,7 @@ async fn read_only_calls_overlap_and_others_do_not() {
 
 #[tokio::test]
 async fn a_users_interrupt_cancels_the_handler() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (world, tools, model) = World::hanging(transport);
         let (outcome, ()) = tokio::join!(model.request("go"), async {
             notified("the tool starts", &tools.0.hanging).await;
@@ -226,7 +228,7 @@ async fn given_up(transport: Transport) -> (World, Tools, ModelResponse) {
 
 #[tokio::test]
 async fn a_call_that_times_out_in_the_cli_cancels_the_handler() {
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let (world, tools, response) = given_up(transport).await;
         notified("the handler is dropped", &tools.0.cancelled).await;
         assert!(response.text().contains("timed out"), "{}", response.text());

@@ -5,7 +5,7 @@ use toolbridge::claude::{Message, Settings, cli_version, takes_plain_prompts};
 use toolbridge::{ClaudeCodeError, Request};
 use toolbridge_scripted::{ModelRequest, Turn, claude_cli};
 
-use super::support::{TRANSPORTS, Tools, World};
+use super::support::{BOTH, Tools, World, transports};
 use super::traps::Traps;
 
 /// The requests of the conversation; an old CLI also sends other requests to a smaller model.
@@ -17,7 +17,7 @@ fn conversation(world: &World, prompt: &str) -> Vec<ModelRequest> {
 
 #[tokio::test]
 async fn tools_are_called_over_both_transports_and_nothing_else_is_offered() {
-    for transport in TRANSPORTS {
+    for transport in BOTH {
         let world = World::new("call add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.");
         let traps = Traps::new(&world);
         let model = world.builder().working_directory(&traps.project).build().unwrap();
@@ -34,7 +34,7 @@ async fn tools_are_called_over_both_transports_and_nothing_else_is_offered() {
 
 #[tokio::test]
 async fn failures_and_images_reach_the_model() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::new("call fail {}\ncall picture {}\n---\ntext {results}");
         let request = Request::new("go").tools(Tools::new().toolset()).transport(transport);
         let text = world.model().request(request).await.unwrap().text();

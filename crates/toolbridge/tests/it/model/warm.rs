@@ -8,7 +8,7 @@ use toolbridge::claude::Settings;
 use toolbridge::{CallContext, ClaudeCodeModel, NoArgs, Request, Toolset};
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
-use super::support::{PATIENCE, TRANSPORTS, World, is_cli, pid_of, processes_of};
+use super::support::{PATIENCE, World, is_cli, pid_of, processes_of, transports};
 
 /// Calls the offered tool and answers with its result.
 fn ask_who(request: &ModelRequest) -> Turn {
@@ -54,7 +54,7 @@ async fn ends(world: &World, model: ClaudeCodeModel) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_uses_a_waiting_cli_which_is_replaced() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let world = World::answering(ask_who);
         let model = world.model();
         model.set_agent_toolsets(who("registered"), "tools", transport).unwrap();
