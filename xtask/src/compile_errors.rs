@@ -14,7 +14,7 @@ const CASES: &str = "tests/compile-errors";
 /// The library as the part `build` builds it.
 fn library(project: &Project) -> PathBuf {
     let arguments = format!("build {ALL} --all-targets --quiet --message-format json");
-    let messages = stdout_of(&mut project.cargo(&arguments)).unwrap();
+    let messages = stdout_of(&mut project.tested(&arguments)).unwrap();
     let messages = messages.lines().map(|line| serde_json::from_str(line).unwrap());
     let mut files = messages.filter_map(|line: Value| {
         let target = &line["target"];

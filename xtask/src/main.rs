@@ -9,6 +9,7 @@ mod node;
 mod old_cli;
 mod package;
 mod release_check;
+mod rustdoc;
 mod servers;
 mod test;
 mod unchecked;
@@ -68,7 +69,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    end(start(Task::parse()))
+    end(rustdoc::run_if_asked().unwrap_or_else(|| start(Task::parse())))
 }
 
 fn start(task: Task) -> Result<ExitCode> {

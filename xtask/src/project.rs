@@ -49,7 +49,7 @@ impl Project {
     /// When the build fails.
     pub fn build(&self, profile: &str, packages: &[&str]) -> Result<()> {
         if profile == DEV {
-            return run(&mut self.cargo(&format!("build {ALL} --all-targets --quiet")));
+            return run(&mut self.tested(&format!("build {ALL} --all-targets --quiet")));
         }
         // Released executables have all features.
         let given = |name: &&str| match *name {
@@ -69,6 +69,19 @@ impl Project {
         command.args(arguments.split(' ')).current_dir(&self.root);
         command
     }
+
+    /// The same, for what is built for tests: clippy is the compiler of our crates, so that they are not compiled once
+    /// more, with all that they depend on, to be checked.
+    #[must_use]
+    pub fn tested(&self, arguments: &str) -> Command {
+        let mut command = self.cargo(arguments);
+        with_clippy(&mut command);
+        command
+    }
+}
+
+pub(crate) fn with_clippy(command: &mut Command) {
+    command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
 }
 
 fn cargo() -> Command {

@@ -87,7 +87,7 @@ fn rust(stage: &Stage<'_>, output: &Output) -> Result<()> {
 
 fn python(stage: &Stage<'_>, output: &Output) -> Result<()> {
     // Programs that the tests run beside the wheel.
-    output.run(&mut stage.cargo("build --package toolbridge-scripted --bins --quiet"))?;
+    stage.project.build(DEV, &[])?;
     let python = stage.newest()?;
     let wheels = stage.project.target.join("wheels-release");
     wheel::install(stage.project, &python, &wheel::build(stage.project, "dist", &wheels)?)?;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::project::{DEV, Project, build_alike, run, stdout_of};
+use crate::project::{DEV, Project, build_alike, run, stdout_of, with_clippy};
 use crate::{bridge, python};
 
 const PACKAGE: &str = "crates/python";
@@ -31,6 +31,7 @@ pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
     if profile == DEV {
         // It is installed once, on this machine: compressing its executables takes longer than anything else.
         maturin.args(["--features", "tested", "--compression-method", "stored"]);
+        with_clippy(&mut maturin);
     }
     build_alike(&mut maturin);
     run(maturin.current_dir(root.join(PACKAGE)).env("CARGO_TARGET_DIR", target))?;

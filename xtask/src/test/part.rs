@@ -2,15 +2,15 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use xtask::project::{ALL, DEV, Project};
 use xtask::wheel;
 
 use super::report::Output;
 use super::setup::{Need, Setup};
 use crate::conformance::Server;
-use crate::old_cli;
 use crate::unchecked::Unchecked;
+use crate::{old_cli, rustdoc};
 
 /// A part, named on the command line.
 #[derive(Debug)]
@@ -57,7 +57,11 @@ pub(crate) const PARTS: &[Part] = &[
         kind: Kind::Build,
         needs: &[],
         after: &[],
-        run: |stage, output| output.run(&mut stage.cargo(&format!("build {ALL} --all-targets --quiet"))),
+        run: |stage, output| {
+            let has_clippy = stage.cargo("clippy --version").output().is_ok_and(|said| said.status.success());
+            ensure!(has_clippy, "clippy compiles the tests: `rustup component add clippy`");
+            output.run(&mut stage.build())
+        },
     },
     Part {
         name: "rust",
@@ -145,32 +149,23 @@ pub(crate) const PARTS: &[Part] = &[
     },
     Part {
         name: "lints",
-        what: "clippy",
-        kind: Kind::Build,
-        needs: &[],
-        after: &[],
-        run: |stage, output| {
-            output.run(&mut stage.cargo(&format!("clippy {ALL} --all-targets --quiet -- -D warnings")))
-        },
-    },
-    Part {
-        name: "docs",
-        what: "documentation",
-        kind: Kind::Build,
-        needs: &[],
-        after: &[],
-        run: |stage, output| {
-            let mut doc = stage.cargo(&format!("doc {ALL} --no-deps --quiet"));
-            output.run(doc.env("RUSTDOCFLAGS", "-D warnings"))
-        },
-    },
-    Part {
-        name: "doctests",
-        what: "examples in the documentation",
+        what: "no warning of the compiler and of clippy",
         kind: Kind::Build,
         needs: &[],
         after: &["build"],
-        run: |stage, output| output.run(&mut stage.cargo(&format!("test {ALL} --doc --quiet"))),
+        // Everything is compiled; cargo repeats the warnings.
+        run: |stage, output| output.run_without_warning(&mut stage.build()),
+    },
+    Part {
+        name: "docs",
+        what: "documentation, and its examples",
+        kind: Kind::Build,
+        needs: &[],
+        after: &["build"],
+        run: |stage, output| {
+            let mut tests = stage.project.tested(&format!("test {ALL} --doc --quiet"));
+            output.run(rustdoc::instead(&mut tests, stage.project))
+        },
     },
     Part {
         name: "no-default",
@@ -225,17 +220,22 @@ impl Stage<'_> {
         self.project.cargo(arguments)
     }
 
+    /// Builds everything that is tested.
+    fn build(&self) -> Command {
+        self.project.tested(&format!("build {ALL} --all-targets --quiet"))
+    }
+
     /// Runs tests with nextest if it is installed, each in a separate process.
     fn tests(&self, arguments: &str) -> Command {
         let has_nextest =
             self.cargo("nextest --version").output().is_ok_and(|output| output.status.success());
         let mut command = if has_nextest {
             let at_once = wheel::BESIDE_OTHERS;
-            self.cargo(&format!(
+            self.project.tested(&format!(
                 "nextest run --no-fail-fast --cargo-quiet --test-threads {at_once} {arguments}"
             ))
         } else {
-            self.cargo(&format!("test --no-fail-fast --quiet {arguments}"))
+            self.project.tested(&format!("test --no-fail-fast --quiet {arguments}"))
         };
         self.unchecked.tell(&mut command);
         command
@@ -286,7 +286,7 @@ pub(crate) fn tests_of(stage: &Stage<'_>, output: &Output, package: &str) -> Res
     let source = |package: &str| stage.project.root.join(package).join("src/lib.rs");
     let folder = format!("crates/{}", package.strip_prefix("toolbridge-").unwrap_or(package));
     if package != "toolbridge-python" && source(&folder).is_file() {
-        output.run(&mut stage.cargo(&format!("test --package {package} --doc --quiet")))?;
+        output.run(&mut stage.project.tested(&format!("test --package {package} --doc --quiet")))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Reports while parts run, and at the end.
 
 use std::fs::File;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -33,6 +33,17 @@ impl Output {
         }
         let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
         ensure!(status.success(), "{} failed with {status}", shown(command));
+        Ok(())
+    }
+
+    /// Runs a command that must succeed, and print nothing on stderr.
+    pub(crate) fn run_without_warning(&self, command: &mut Command) -> Result<()> {
+        let said = command.output().with_context(|| format!("cannot run {command:?}"))?.stderr;
+        match &self.0 {
+            Some(file) => (&*file).write_all(&said)?,
+            None => std::io::stderr().write_all(&said)?,
+        }
+        ensure!(said.is_empty(), "{} has warnings", shown(command));
         Ok(())
     }
 }
