@@ -82,13 +82,13 @@ impl Effort {
         };
         let count = |both: [usize; 2]| either(is_quick, both);
         Self {
-            starts: plan([(1, 300, 12_000), (1, 10, 1_000)]),
-            starts_with_many: plan([(1, 100, 15_000), (1, 3, 1_000)]),
-            small: plan([(50, 400, 3_000), (50, 10, 200)]),
-            medium: plan([(50, 200, 3_000), (50, 4, 200)]),
-            large: plan([(5, 80, 4_000), (3, 4, 200)]),
-            largest: plan([(3, 30, 5_000), (1, 3, 500)]),
-            parallel: plan([(640, 60, 6_000), (640, 3, 500)]),
+            starts: plan([(1, 300, 12_000), (1, 3, 500)]),
+            starts_with_many: plan([(1, 100, 15_000), (1, 1, 500)]),
+            small: plan([(50, 400, 3_000), (20, 3, 100)]),
+            medium: plan([(50, 200, 3_000), (20, 2, 100)]),
+            large: plan([(5, 80, 4_000), (1, 2, 100)]),
+            largest: plan([(3, 30, 5_000), (1, 1, 100)]),
+            parallel: plan([(640, 60, 6_000), (640, 1, 100)]),
             memory: count([3, 1]),
             first_calls: count([100, 5]),
             talks: count([20, 0]),

@@ -99,18 +99,14 @@ pub fn checks(project: &Project, python: &Path) -> [Command; 4] {
     ]
 }
 
-/// How many tests a part runs at a time beside another part: with eight CLIs at a time on two processors, each takes
-/// a third more of CPU time than with four.
-pub const BESIDE_OTHERS: &str = "2";
-
 /// The package's tests, with the wheel that is installed there.
 #[must_use]
 pub fn pytest(project: &Project, python: &Path, cli: &Path) -> Command {
     let Project { root, target } = project;
     let tests = root.join(PACKAGE).join("tests");
     let mut command = Command::new(python);
-    // Not from the source folder: the installed wheel is tested.
-    command.args(["-W", "error", "-m", "pytest", "-q", "-n", BESIDE_OTHERS, "--dist", "worksteal", "-c"]);
+    // Not from the source folder: the installed wheel is tested. Two at a time, because others run beside them.
+    command.args(["-W", "error", "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-c"]);
     command.arg(root.join(PACKAGE).join("pyproject.toml")).arg(&tests).current_dir(&tests);
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("TOOLBRIDGE_TEST_CLAUDE", cli);
     command.env("TOOLBRIDGE_SCRIPTED_MODEL", target.join("debug/scripted-model"));

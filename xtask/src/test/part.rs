@@ -230,10 +230,7 @@ impl Stage<'_> {
         let has_nextest =
             self.cargo("nextest --version").output().is_ok_and(|output| output.status.success());
         let mut command = if has_nextest {
-            let at_once = wheel::BESIDE_OTHERS;
-            self.project.tested(&format!(
-                "nextest run --no-fail-fast --cargo-quiet --test-threads {at_once} {arguments}"
-            ))
+            self.project.tested(&format!("nextest run --no-fail-fast --cargo-quiet {arguments}"))
         } else {
             self.project.tested(&format!("test --no-fail-fast --quiet {arguments}"))
         };
