@@ -18,6 +18,7 @@ const PARTS: &[Part] = &[
     check("deny", "licences, sources, versions and advisories", deny),
     check("semver", "the public API, compared with the last tag", semver),
     check("msrv", "the oldest compiler that is supported", msrv),
+    check("features", "without default features", features),
     check("macos", "macOS, without a warning", macos),
     check("rust", "tests in Rust, thoroughly", rust),
     check("python", "the wheel as it is published, with its thorough tests", python),
@@ -79,6 +80,14 @@ fn msrv(stage: &Stage<'_>, output: &Output) -> Result<()> {
     let target = stage.project.target.join("msrv");
     let check = ["cargo", "check", "--workspace", "--quiet", "--target-dir"];
     output.run(rustup(&check).arg(target))
+}
+
+fn features(stage: &Stage<'_>, output: &Output) -> Result<()> {
+    // Always with the crate of the macros, so that both checks share their dependencies.
+    let both = "check --package toolbridge --package toolbridge-macros --no-default-features --quiet";
+    [both, &format!("{both} --features macros")]
+        .iter()
+        .try_for_each(|check| output.run(&mut stage.cargo(check)))
 }
 
 fn rust(stage: &Stage<'_>, output: &Output) -> Result<()> {

@@ -168,21 +168,6 @@ pub(crate) const PARTS: &[Part] = &[
         },
     },
     Part {
-        name: "no-default",
-        what: "without default features",
-        kind: Kind::Build,
-        needs: &[],
-        after: &[],
-        run: |stage, output| {
-            // Always with the crate of the macros, so that both checks share their dependencies.
-            let both = "check --package toolbridge --package toolbridge-macros --no-default-features --quiet";
-            for features in ["", " --features macros"] {
-                output.run(&mut stage.cargo(&format!("{both}{features}")))?;
-            }
-            Ok(())
-        },
-    },
-    Part {
         name: "python-style",
         what: "style and types of the Python package",
         kind: Kind::Run,
@@ -210,7 +195,7 @@ pub(crate) const PARTS: &[Part] = &[
         after: &["build"],
         run: |stage, output| {
             let mut soak = Command::new(stage.built("toolbridge-soak"));
-            output.run(soak.args(["--minutes", "0.2", "--built"]).arg(stage.project.built(DEV)))
+            output.run(soak.args(["--minutes", "0.1", "--built"]).arg(stage.project.built(DEV)))
         },
     },
 ];

@@ -455,20 +455,15 @@ fn an_invalid_server_file_is_reported_with_the_position() {
 #[test]
 fn clashing_names_and_missing_tools_are_reported() {
     let world = World::new();
-    let config = json!({ "mcpServers": { "a": { "command": time() }, "b": { "command": time() } } });
-    let config = world.write("mcp.json", config.to_string());
-    refused(
-        &world,
-        &["--mcp-config", &config],
-        (1, "two tools are called `get_current_time`", "add --prefix"),
-    );
+    let server = json!({ "command": env!("CARGO_BIN_EXE_toolbridge"), "args": ["serve", "--demo", "--only", "add,echo"] });
+    let config = world.write("mcp.json", json!({ "mcpServers": { "a": server, "b": server } }).to_string());
+    refused(&world, &["--mcp-config", &config], (1, "two tools are called `echo`", "add --prefix"));
     let mut client = world.client(&["--mcp-config", &config, "--prefix"]);
-    let both = ["a_get_current_time", "a_convert_time", "b_get_current_time", "b_convert_time"];
-    assert_eq!(listed(&mut client), both);
+    assert_eq!(listed(&mut client), ["a_echo", "a_add", "b_echo", "b_add"]);
     drop(client);
     // With --prefix given, the hint must not suggest it again.
     let twice = ["--mcp-config", &config, "--mcp-config", &config, "--prefix"];
-    refused(&world, &twice, (1, "two tools are called `a_get_current_time`", "rename one"));
+    refused(&world, &twice, (1, "two tools are called `a_echo`", "rename one"));
     let only = ["--demo", "--only", "echoo"];
     refused(
         &world,
