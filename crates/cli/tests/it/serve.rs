@@ -455,7 +455,7 @@ fn an_invalid_server_file_is_reported_with_the_position() {
 #[test]
 fn clashing_names_and_missing_tools_are_reported() {
     let world = World::new();
-    let server = json!({ "command": env!("CARGO_BIN_EXE_toolbridge"), "args": ["serve", "--demo", "--only", "add,echo"] });
+    let server = json!({ "command": env!("CARGO_BIN_EXE_toolbridge"), "args": ["serve", "--demo", "--only", "echo", "--only", "add"] });
     let config = world.write("mcp.json", json!({ "mcpServers": { "a": server, "b": server } }).to_string());
     refused(&world, &["--mcp-config", &config], (1, "two tools are called `echo`", "add --prefix"));
     let mut client = world.client(&["--mcp-config", &config, "--prefix"]);
