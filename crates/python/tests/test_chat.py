@@ -129,7 +129,7 @@ async def test_after_an_interrupted_answer_the_conversation_continues(
 async def test_tools_come_and_go_between_prompts(world: MakeWorld, transport: Transport) -> None:
     here = world(
         "\n---\n".join(
-            [f"text {number}" for number in range(100)] + ['call add {"a": 1, "b": 2}', "text sum: {result}"]
+            [f"text {number}" for number in range(12)] + ['call add {"a": 1, "b": 2}', "text sum: {result}"]
         )
     )
     shelf: FunctionToolset[str] = FunctionToolset()
@@ -142,7 +142,10 @@ async def test_tools_come_and_go_between_prompts(world: MakeWorld, transport: Tr
 
         async def offered(*names: str) -> None:
             # The CLI updates its list with some delay.
+            pause = 0.05
             while not {f"mcp__tools__{name}" for name in names} <= set(here.offered):
+                await asyncio.sleep(pause)
+                pause *= 2
                 await chat.send("who is there?")
 
         await chat.send("hello")

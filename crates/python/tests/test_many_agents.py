@@ -20,7 +20,7 @@ MakeWorld = Callable[[str], World]
 
 pytestmark = pytest.mark.anyio
 
-USERS = 3
+USERS = 2
 
 
 def said(request: dict[str, Any]) -> str:
