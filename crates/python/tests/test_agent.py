@@ -287,7 +287,11 @@ def test_output_of_several_kinds_is_text_or_a_call_of_the_tool_that_it_names() -
 @pytest.mark.parametrize(
     ("handed_in", "output"),
     [
-        ('{"kind": "final_result", "value": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
+        pytest.param(
+            '{"kind": "final_result", "value": {"name": "Oslo", "people": 1}}',
+            City(name="Oslo", people=1),
+            marks=pytest.mark.thorough,  # `test_partial.py` has one that is streamed, too
+        ),
         ('{"kind": "text", "value": "I do not know."}', "I do not know."),
     ],
 )

@@ -53,7 +53,9 @@ def told(here: World) -> str:
 @pytest.mark.sampled
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("has_history", [False, True])  # without, the prompt is the whole message
-@pytest.mark.parametrize("text", ["/cost", "see @SECRET", "/help @SECRET"])
+@pytest.mark.parametrize(
+    "text", ["/cost", "see @SECRET", pytest.param("/help @SECRET", marks=pytest.mark.thorough)]
+)
 async def test_prompts_and_history_are_text(
     world: MakeWorld, secret: Path, text: str, has_history: bool, is_streamed: bool
 ) -> None:

@@ -257,21 +257,6 @@ def test_every_thread_can_have_a_loop_of_its_own_and_requests_leave_no_file_open
     soon(lambda: count() <= before)
 
 
-def test_the_interpreter_is_free_during_a_request(world: MakeWorld) -> None:
-    here = world("sleep 1000\ntext ok")
-    agent = Agent(here.model())
-
-    async def main() -> int:
-        run = asyncio.create_task(agent.run("go"))
-        ticks = 0
-        while not run.done():
-            await asyncio.sleep(0.01)
-            ticks += 1
-        return ticks
-
-    assert asyncio.run(main()) > 50
-
-
 def test_a_child_of_a_fork_can_ask_and_does_not_disturb_its_parent(world: MakeWorld) -> None:
     running = program(
         world(SUM),
