@@ -279,19 +279,13 @@ def test_output_of_several_kinds_is_text_or_a_call_of_the_tool_that_it_names() -
     assert said.content == "I do not know."
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("is_streamed", [True, pytest.param(False, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize(
-    "before", ["text Let me | see.\n", pytest.param("", marks=pytest.mark.thorough)], ids=["text", ""]
-)
+@pytest.mark.thorough  # `test_partial.py` has both kinds, streamed
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize("before", ["text Let me | see.\n", ""], ids=["text", ""])
 @pytest.mark.parametrize(
     ("handed_in", "output"),
     [
-        pytest.param(
-            '{"kind": "final_result", "value": {"name": "Oslo", "people": 1}}',
-            City(name="Oslo", people=1),
-            marks=pytest.mark.thorough,  # `test_partial.py` has one that is streamed, too
-        ),
+        ('{"kind": "final_result", "value": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
         ('{"kind": "text", "value": "I do not know."}', "I do not know."),
     ],
 )

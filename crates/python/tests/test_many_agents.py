@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, RunContext
-from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, Transport, World, hanging, prompt
+from support import PATIENCE_SECONDS, Transport, World, hanging
 
 import toolbridge.model
 from toolbridge import ClaudeCodeModelSettings, CLIInterruptedError, Deny, PermissionRequest
@@ -140,18 +139,20 @@ async def test_excess_runs_wait_in_order_and_can_be_cancelled(
     assert [said(request)[:5] for request in here.requests] == [f"run-{n}" for n in range(3) for _ in "12"]
 
 
-async def test_an_interrupt_ends_waiting_runs(world: MakeWorld, transport: Transport) -> None:
+async def test_an_interrupt_ends_running_and_waiting_requests(world: MakeWorld, transport: Transport) -> None:
     here = world("call hang {}\n---\ntext done")
     model = here.model(transport, max_concurrent_requests=1)
+    agent = Agent(model)
     hang, started, cancelled = hanging()
-    model.set_agent_toolsets([hang], server_name="tools", transport=transport)
-    runs = [asyncio.create_task(model.request(prompt(), None, ModelRequestParameters())) for _ in range(3)]
+    agent.tool_plain(hang)
+    runs = [asyncio.create_task(agent.run("go")) for _ in range(3)]
     await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
     assert model.interrupt() == 3
     for run in runs:
         with pytest.raises(CLIInterruptedError):
             await run
     assert cancelled.is_set()
+    assert model.interrupt() == 0
     assert len(here.requests) == 1
 
 

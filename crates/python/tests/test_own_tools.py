@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -85,8 +86,8 @@ class Asked(Exception):
     """Instead of the start of a CLI."""
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], list[str] | None]]:
+@contextmanager
+def without_cli() -> Iterator[list[tuple[set[str], list[str] | None]]]:
     """The tools of each request, and the names that it may use; requests end with `Asked`."""
     seen: list[tuple[set[str], list[str] | None]] = []
 
@@ -94,8 +95,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[str], list[str] | N
         seen.append((host.toolbox.names, json.loads(host.request)["request"]["only"]))
         raise Asked
 
-    monkeypatch.setattr(toolbridge.model, "completed", instead)
-    return seen
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(toolbridge.model, "completed", instead)
+        yield seen
+
+
+@pytest.fixture
+def asked() -> Iterator[list[tuple[set[str], list[str] | None]]]:
+    with without_cli() as seen:
+        yield seen
 
 
 WITHOUT = [by_prepare, by_filter, by_prepared_toolset, by_prepare_tools, by_having_none]
@@ -274,9 +282,9 @@ async def test_registered_tools_of_one_agent_do_not_reach_another(
 
     model.set_agent_toolsets(ada.toolsets[0], server_name="tools", transport=transport, deps="nobody")
     bob: Agent[str, str] = Agent(model, deps_type=str)
-    await answer(bob, is_streamed=is_streamed, deps="bob")
-    nothing_was_offered(here)
-    assert called == []
+    with without_cli() as asked, pytest.raises(Asked):
+        await answer(bob, is_streamed=is_streamed, deps="bob")
+    assert asked == [(set(), [])]
 
     eve: Agent[str, str] = Agent(model, deps_type=str)
 
