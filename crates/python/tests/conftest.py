@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -28,6 +29,11 @@ def pytest_report_to_serializable() -> Generator[None, dict[str, Any] | None, di
         said = data.get("sections", [])
         data["sections"] = [(name, text.encode(errors="backslashreplace").decode()) for name, text in said]
     return data
+
+
+def pytest_collection_finish() -> None:
+    """Leaves out of later garbage collections what has been imported by now; otherwise each takes 0.1 s."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ It has imported everything, and forks for each run: an actor, whose system calls
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import shutil
@@ -143,6 +144,8 @@ def main(name: str, path: str) -> None:
     listener.bind(path)
     listener.listen()
     watchers: set[int] = set()
+    # Otherwise each actor, when it exits, would look for cycles in everything that was imported here.
+    gc.freeze()
     while True:
         connection, _ = listener.accept()
         if pid := os.fork():

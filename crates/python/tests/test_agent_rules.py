@@ -16,6 +16,7 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
     UsageLimitExceeded,
 )
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
@@ -181,14 +182,28 @@ async def test_limits_hold_while_the_cli_runs(
 
 
 @pytest.mark.oldest
-async def test_usage_counts_the_turns_of_the_cli(world: MakeWorld) -> None:
+async def test_an_answer_is_the_output_of_a_run_and_its_turns_usage_and_cost_are_counted(
+    world: MakeWorld,
+) -> None:
     here = world(
-        'call note {"text": "a"}\ncall note {"text": "b"}\n---\ncall note {"text": "c"}\n---\ntext ok'
+        'call note {"text": "a"}\ncall note {"text": "b"}\n---\n'
+        'call note {"text": "c"}\n---\ntext Hello | there.'
     )
     result = await Agent(here.model(), tools=[note]).run("go")
+    assert result.output == "Hello there."
     usage = result.usage
     assert (usage.requests, usage.tool_calls) == (3, 3)
+    assert usage.input_tokens > 0
     assert usage.output_tokens > 0
+    response = result.all_messages()[-1]
+    assert isinstance(response, ModelResponse)
+    assert response.provider_name == "claude-code"
+    details = response.provider_details
+    assert details is not None
+    assert details["num_turns"] == 4  # the CLI counts each of the calls
+    assert details["total_cost_usd"] > 0
+    if hasattr(usage, "cost"):
+        assert float(usage.cost or 0) == pytest.approx(details["total_cost_usd"])
 
 
 @pytest.mark.oldest

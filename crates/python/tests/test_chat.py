@@ -126,10 +126,13 @@ async def test_after_an_interrupted_answer_the_conversation_continues(
         assert len(chat.messages) == 4
 
 
-async def test_tools_come_and_go_between_prompts(world: MakeWorld, transport: Transport) -> None:
+async def test_tools_come_and_go_between_prompts_and_have_the_dependencies(
+    world: MakeWorld, transport: Transport
+) -> None:
     here = world(
         "\n---\n".join(
-            [f"text {number}" for number in range(100)] + ['call add {"a": 1, "b": 2}', "text sum: {result}"]
+            [f"text {number}" for number in range(12)]
+            + ['call add {"a": 1, "b": 2}', "text sum: {result}", "call greet {}", "text {result}"]
         )
     )
     shelf: FunctionToolset[str] = FunctionToolset()
@@ -142,12 +145,19 @@ async def test_tools_come_and_go_between_prompts(world: MakeWorld, transport: Tr
 
         async def offered(*names: str) -> None:
             # The CLI updates its list with some delay.
+            pause = 0.05
             while not {f"mcp__tools__{name}" for name in names} <= set(here.offered):
+                await asyncio.sleep(pause)
+                pause *= 2
                 await chat.send("who is there?")
 
         await chat.send("hello")
         assert sorted(here.offered) == ["mcp__tools__add", "mcp__tools__look"]
-        shelf.add_function(lambda: "hello", name="greet")
+
+        @shelf.tool
+        def greet(ctx: RunContext[str]) -> str:
+            return f"hello {ctx.deps}"
+
         await offered("greet")
         chat.add(Tool(lambda: "bye", name="leave"))
         assert chat.remove("add")
@@ -157,24 +167,9 @@ async def test_tools_come_and_go_between_prompts(world: MakeWorld, transport: Tr
         while (output := (await chat.send("go on")).output).isdigit():
             pass
         assert "no such tool" in output.lower() or "there is no tool `add`" in output
+        assert (await chat.send("greet me")).output == "hello ada"
         with pytest.raises(InvalidRequestError, match="two tools are called `look`"):
             chat.add(Tool(lambda: "", name="look"))
-
-
-async def test_a_tool_that_was_added_is_called_with_the_dependencies(world: MakeWorld) -> None:
-    here = world("\n---\n".join(["text 0", *["call who {}", "text {result}"] * 30]))
-    shelf: FunctionToolset[str] = FunctionToolset([add])
-    async with here.model("sdk").conversation(toolsets=shelf, deps="ada") as chat:
-        await chat.send("hi")
-
-        @shelf.tool
-        def who(ctx: RunContext[str]) -> str:
-            return f"it is {ctx.deps}"
-
-        # The CLI updates its list with some delay.
-        while "No such tool available" in (output := (await chat.send("who?")).output):
-            pass
-        assert output == "it is ada"
 
 
 class City(BaseModel):

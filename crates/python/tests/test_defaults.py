@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +12,7 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
-from support import PATIENCE_SECONDS, PYTHON, World, named, prompt, soon
+from support import World, prompt
 
 from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings, CLIExecutionError, InvalidRequestError
 from toolbridge.answer import RequestWithMetadata
@@ -56,7 +53,9 @@ def told(here: World) -> str:
 @pytest.mark.sampled
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("has_history", [False, True])  # without, the prompt is the whole message
-@pytest.mark.parametrize("text", ["/cost", "see @SECRET", "/help @SECRET"])
+@pytest.mark.parametrize(
+    "text", ["/cost", "see @SECRET", pytest.param("/help @SECRET", marks=pytest.mark.thorough)]
+)
 async def test_prompts_and_history_are_text(
     world: MakeWorld, secret: Path, text: str, has_history: bool, is_streamed: bool
 ) -> None:
@@ -208,45 +207,3 @@ async def test_a_restriction_of_a_missing_tool_is_an_error(world: MakeWorld, too
 def test_a_model_needs_no_name() -> None:
     assert ClaudeCodeModel().model_name == "default"
     assert ClaudeCodeModel("claude-opus-4-5").model_name == "claude-opus-4-5"
-
-
-def test_the_program_of_the_readme_offers_its_function_and_nothing_else(
-    world: MakeWorld, short_path: Path
-) -> None:
-    """Runs `sums.py` like a reader would, where the user and the project configure many other things."""
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    found = re.search(r"```python sums\.py\n(.*?)```", readme, re.DOTALL)
-    assert found is not None
-    here = world('call mcp__pydantic_tools__add {"a": 40, "b": 2}\n---\ntext 40 + 2 is {result}.')
-    project = short_path / "project"
-    traps = {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {project}/ran"}]}]}}
-    for claude in (here.home / ".claude", project / ".claude"):
-        (claude / "skills" / "zebra").mkdir(parents=True)
-        (claude / "skills" / "zebra" / "SKILL.md").write_text("---\nname: zebra\ndescription: zebra\n---\n")
-        (claude / "settings.json").write_text(json.dumps(traps))
-        (claude / "CLAUDE.md").write_text("zebra memory")
-    (project / "CLAUDE.md").write_text("zebra memory")
-    (project / "sums.py").write_text(found[1])
-    (here.root / "bin").mkdir()
-    (here.root / "bin" / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
-    path = f"{here.root / 'bin'}:{os.environ['PATH']}"
-    before = set(here.home.rglob("*"))
-    ran = subprocess.run(
-        [*PYTHON, "sums.py"],
-        cwd=project,
-        env=here.environment | {"PATH": path, "TMPDIR": str(here.sessions)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
-    assert (ran.returncode, ran.stdout) == (0, "40 + 2 is 42.0.\n"), ran.stderr
-    assert [tool["name"] for tool in here.requests[0]["tools"]] == ["mcp__pydantic_tools__add"]
-    sent = json.dumps(here.requests)
-    assert "zebra" not in sent
-    assert str(project) not in sent
-    assert not (project / "ran").exists()
-    # Only the CLI's own state is left: no transcript, no log.
-    left = {str(path.relative_to(here.home)) for path in set(here.home.rglob("*")) - before if path.is_file()}
-    own = (".claude.json", ".claude/backups/", ".claude/plugins/store/")
-    assert {name for name in left if not name.startswith(own)} == set()
-    soon(lambda: not list(here.sessions.iterdir()))

@@ -190,6 +190,7 @@ async def test_every_outcome_of_an_agents_tool_is_an_answer(world: MakeWorld) ->
         check(tool, n, want, text)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("tool", ["fail", "fail_later"])
 @pytest.mark.parametrize("n", [0, 2])
 def test_three_hundred_failures_leak_no_thread_and_no_turn(short_path: Path, tool: str, n: int) -> None:

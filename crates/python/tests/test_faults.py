@@ -24,7 +24,6 @@ from toolbridge import (
     ClaudeCodeError,
     ClaudeCodeModel,
     CLIExecutionError,
-    CLIInterruptedError,
     CLINotFoundError,
     CLIResponseParseError,
     StructuredOutputError,
@@ -146,18 +145,6 @@ async def test_the_time_of_tools_does_not_count(world: MakeWorld, transport: Tra
         assert result.output == "worked"
         return
     raise AssertionError("no request came to its end")
-
-
-async def test_an_interrupt_ends_all_requests_under_way(world: MakeWorld, transport: Transport) -> None:
-    here, hanging = world(HANG), Hanging()
-    model = here.model(transport)
-    run = asyncio.create_task(hanging.agent(model).run("go"))
-    await told(hanging.started)
-    assert model.interrupt() == 1
-    with pytest.raises(CLIInterruptedError):
-        await run
-    assert hanging.cancelled.is_set()
-    assert model.interrupt() == 0
 
 
 async def test_a_killed_cli_is_an_error(world: MakeWorld, transport: Transport) -> None:

@@ -10,6 +10,7 @@ With TOOLBRIDGE_BLESS=1, wrong output in a page is replaced by the real one.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -18,11 +19,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support import PATIENCE_SECONDS, World, named
+from support import PATIENCE_SECONDS, World, named, soon
 
 MakeWorld = Callable[[str], World]
 
 ROOT = Path(__file__).parent.parent.parent.parent
+
+README = ROOT / "README.md"
 
 ANYTHING = "…"
 
@@ -33,7 +36,7 @@ WARNINGS = "error,ignore:There is no current event loop:DeprecationWarning"
 @dataclass
 class Step:
     command: str
-    line: int
+    line: int = field(compare=False)
     """The first line of the shown output, from 0."""
     shown: list[str] = field(default_factory=list)
 
@@ -83,7 +86,7 @@ def shows(shown: list[str], printed: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
 
 
-def run(here: World, command: str) -> tuple[list[str], bool]:
+def run(here: World, command: str, where: Path) -> tuple[list[str], bool]:
     """What a command prints, with the paths that a reader would see, and whether it succeeded."""
     folder = here.root / "bin"
     folder.mkdir(exist_ok=True)
@@ -100,7 +103,7 @@ def run(here: World, command: str) -> tuple[list[str], bool]:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONWARNINGS": WARNINGS,
         },
-        cwd=here.home,
+        cwd=where,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -111,25 +114,35 @@ def run(here: World, command: str) -> tuple[list[str], bool]:
     return [line.rstrip() for line in text.splitlines()], done.returncode == 0
 
 
-def repeat(page: Path, world: MakeWorld, changed: Callable[[str], str] = str) -> int:
-    """Runs the Python commands of a page with changed programs; returns their number."""
+def repeat(
+    page: Path, world: MakeWorld, changed: Callable[[str], str] = str, where: Path | None = None
+) -> int:
+    """Runs the Python commands of a page with changed programs, at home or elsewhere; returns their number.
+
+    What the README shows too, with the same program and output, is only run there.
+    """
     text = page.read_text()
     programs, blocks = read(text)
+    known, known_blocks = ({}, []) if page == README else read(README.read_text())
     count = 0
     wrong: list[tuple[Step, list[str]]] = []
     for block in blocks:
         if not block.steps[0].command.startswith("python "):
             continue
+        count += len(block.steps)
+        used = [name for name in programs if any(name in step.command for step in block.steps)]
+        if used and block in known_blocks and all(programs[name] == known.get(name) for name in used):
+            continue
         here = world(block.script or "error 500 nobody was to be asked")
         for name, program in programs.items():
-            (here.home / name).write_text(changed(program))
+            ((where or here.home) / name).write_text(changed(program))
         for step in block.steps:
-            printed, well = run(here, step.command)
-            count += 1
+            printed, well = run(here, step.command, where or here.home)
             if not shows(step.shown, printed):
                 wrong.append((step, printed))
             says_so = any(re.match(r"(\w+\.)*\w*Error: ", line) for line in printed)
             assert well != says_so, "\n".join(printed)
+        assert block.script is not None or here.requests == []
     if wrong and os.environ.get("TOOLBRIDGE_BLESS"):
         lines = text.split("\n")
         for step, printed in reversed(wrong):
@@ -149,8 +162,38 @@ def test_testing_an_agent(world: MakeWorld) -> None:
     assert repeat(ROOT / "docs/TESTING.md", world) == 1
 
 
-def test_the_readme(world: MakeWorld) -> None:
-    assert repeat(ROOT / "README.md", world) == 1
+def test_the_program_of_the_readme_offers_its_function_and_nothing_else(
+    world: MakeWorld, short_path: Path
+) -> None:
+    """Runs it like a reader would, where the user and the project configure many other things."""
+    project = short_path / "project"
+    traps = {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {project}/ran"}]}]}}
+    worlds: list[tuple[World, set[Path]]] = []
+
+    def with_traps(script: str) -> World:
+        here = world(script)
+        for claude in (here.home / ".claude", project / ".claude"):
+            (claude / "skills" / "zebra").mkdir(parents=True)
+            skill = "---\nname: zebra\ndescription: zebra\n---\n"
+            (claude / "skills" / "zebra" / "SKILL.md").write_text(skill)
+            (claude / "settings.json").write_text(json.dumps(traps))
+            (claude / "CLAUDE.md").write_text("zebra memory")
+        (project / "CLAUDE.md").write_text("zebra memory")
+        worlds.append((here, set(here.home.rglob("*"))))
+        return here
+
+    assert repeat(README, with_traps, where=project) == 1
+    [(here, before)] = worlds
+    assert [tool["name"] for tool in here.requests[0]["tools"]] == ["mcp__pydantic_tools__add"]
+    sent = json.dumps(here.requests)
+    assert "zebra" not in sent
+    assert str(project) not in sent
+    assert not (project / "ran").exists()
+    # Only the CLI's own state is left: no transcript, no log.
+    left = {str(path.relative_to(here.home)) for path in set(here.home.rglob("*")) - before if path.is_file()}
+    own = (".claude.json", ".claude/backups/", ".claude/plugins/store/")
+    assert {name for name in left if not name.startswith(own)} == set()
+    soon(lambda: not list(here.sessions.iterdir()))
 
 
 def with_our_import(program: str) -> str:

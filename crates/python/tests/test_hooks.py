@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, RunContext, Tool
-from pydantic_ai.models import ModelRequestParameters
-from support import PATIENCE_SECONDS, Transport, World, prompt
+from support import PATIENCE_SECONDS, Transport, World
 
 from toolbridge import (
     ClaudeCodeModel,
@@ -151,23 +150,22 @@ async def test_a_hook_adds_context_and_blocks_prompts(world: MakeWorld) -> None:
 
 
 async def test_a_hook_makes_the_model_continue_and_ends_a_request(world: MakeWorld) -> None:
-    here = world("text first\n---\ntext second")
+    here = world(f"text first\n---\ntext second\n---\n{ADD}")
     asked: list[bool] = []
 
     def once(call: HookCall) -> HookOutput | None:
         asked.append(call.input["stop_hook_active"])
         return HookOutput.block("you have forgotten the tests") if len(asked) == 1 else None
 
-    result = await here.model(hooks=[Hook("Stop", once)]).request(prompt(), None, ModelRequestParameters())
-    assert result.text is not None
-    assert result.text.endswith("second")
-    assert asked == [False, True]
-    assert "you have forgotten the tests" in str(here.requests[-1]["messages"])
-    here = world(ADD)
-    model = here.model(hooks=[Hook("PreToolUse", lambda _: HookOutput.stop("that is enough"))])
-    model.set_agent_toolsets([Tool(lambda a, b: a + b, name="add")])
-    await model.request(prompt(), None, ModelRequestParameters())
-    assert len(here.requests) == 1
+    hooks = [Hook("Stop", once), Hook("PreToolUse", lambda _: HookOutput.stop("that is enough"))]
+    tool: Tool[None] = Tool(lambda a, b: a + b, name="add")
+    async with here.model(hooks=hooks).conversation(toolsets=[tool]) as chat:
+        assert (await chat.send("go")).output.endswith("second")
+        assert asked == [False, True]
+        assert "you have forgotten the tests" in str(here.requests[-1]["messages"])
+        assert len(here.requests) == 2
+        await chat.send("go on")
+    assert len(here.requests) == 3
 
 
 async def test_a_running_hook_ends_with_its_request(world: MakeWorld, transport: Transport) -> None:

@@ -57,7 +57,7 @@ async def test_a_tool_that_a_tool_adds_is_called_in_the_same_run(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     # After a notification the CLI may take a turn or two to offer the tool.
-    turns = ["learn", *["greet"] * 30, "forget"]
+    turns = ["learn", *["greet"] * 10, "forget"]
     here = world("\n---\n".join([*(f"call {turn} {{}}" for turn in turns), "text {result}"]))
     trace = here.root / "trace"
     monkeypatch.setenv("TOOLBRIDGE_TRACE", str(trace))

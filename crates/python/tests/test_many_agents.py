@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, RunContext
-from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, SUM, Transport, World, hanging, prompt
+from support import PATIENCE_SECONDS, Transport, World, hanging
 
 import toolbridge.model
 from toolbridge import ClaudeCodeModelSettings, CLIInterruptedError, Deny, PermissionRequest
@@ -36,13 +35,15 @@ def clis(here: World) -> list[str]:
     return [text for text in commands if "--output-format" in text and "toolbridge-guard" not in text]
 
 
-async def test_tools_deps_and_decisions_are_separate_per_run(world: MakeWorld, transport: Transport) -> None:
+async def test_tools_deps_and_decisions_are_separate_per_run_and_two_run_where_two_are_allowed(
+    world: MakeWorld, transport: Transport
+) -> None:
     here = world("call who {}\n---\ntext {result}")
-    model = here.model(transport)
+    model = here.model(transport, max_concurrent_requests=2)
     agent: Agent[str, str] = Agent(model, deps_type=str)
     asked: dict[str, list[str]] = {}
     heard: dict[str, int] = {}
-    all_there = asyncio.Barrier(USERS)
+    both, running, most = asyncio.Event(), 0, 0
 
     async def ask(n: int) -> str:
         name = f"user-{n}"
@@ -51,9 +52,15 @@ async def test_tools_deps_and_decisions_are_separate_per_run(world: MakeWorld, t
             return f"{name} is {ctx.deps}"
 
         async def decide(request: PermissionRequest) -> bool | Deny:
+            nonlocal running, most
             asked.setdefault(name, []).append(request.tool_name)
-            # Until all of them run at the same time.
-            await asyncio.wait_for(all_there.wait(), PATIENCE_SECONDS)
+            running += 1
+            most = max(most, running)
+            if running == 2:
+                both.set()
+            # Until two of them run at the same time.
+            await asyncio.wait_for(both.wait(), PATIENCE_SECONDS)
+            running -= 1
             return Deny(f"not for {name}") if n % 2 else True
 
         def hear(message: dict[str, Any]) -> None:
@@ -80,21 +87,41 @@ async def test_tools_deps_and_decisions_are_separate_per_run(world: MakeWorld, t
         tools = {tool["name"] for tool in request["tools"] if tool["name"].startswith("mcp__")}
         assert tools == {"mcp__tools__who", f"mcp__tools__only_for_{n}"}
     assert len(here.requests) == 2 * USERS
+    assert most == 2
 
 
-async def test_excess_runs_wait_in_order(
+async def test_excess_runs_wait_in_order_and_can_be_cancelled(
     world: MakeWorld, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = world("call work {}\n---\ntext {result}")
     agent: Agent[int, str] = Agent(here.model(transport, max_concurrent_requests=1), deps_type=int)
+    begun, go_on = asyncio.Event(), asyncio.Event()
     order: list[str] = []
 
     @agent.tool
     async def work(ctx: RunContext[int]) -> int:
         order.append(f"{ctx.deps} begins")
+        begun.set()
+        await asyncio.wait_for(go_on.wait(), PATIENCE_SECONDS)
         await asyncio.sleep(0.1)
         order.append(f"{ctx.deps} ends with {len(clis(here))} CLI")
         return ctx.deps
+
+    async def wait_in_line(*, is_streamed: bool) -> None:
+        if not is_streamed:
+            await agent.run("cancelled", deps=-1)
+            return
+        async with agent.run_stream("cancelled", deps=-1) as result:
+            await result.get_output()
+
+    runs = [asyncio.create_task(agent.run("run-0", deps=0))]
+    await asyncio.wait_for(begun.wait(), PATIENCE_SECONDS)
+    files = here.files
+    for is_streamed in (False, True):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(wait_in_line(is_streamed=is_streamed), 0.5)
+    assert len(clis(here)) == 1
+    assert here.files == files
 
     handed_over = asyncio.Semaphore(0)
 
@@ -103,92 +130,47 @@ async def test_excess_runs_wait_in_order(
         return await completed(*arguments, **options)
 
     monkeypatch.setattr(toolbridge.model, "completed", watched)
-    runs = []
-    for n in range(3):
+    for n in (1, 2):
         runs.append(asyncio.create_task(agent.run(f"run-{n}", deps=n)))
         await asyncio.wait_for(handed_over.acquire(), PATIENCE_SECONDS)
+    go_on.set()
     assert [run.output for run in await asyncio.gather(*runs)] == ["0", "1", "2"]
     assert order == [step for n in range(3) for step in (f"{n} begins", f"{n} ends with 1 CLI")]
     assert [said(request)[:5] for request in here.requests] == [f"run-{n}" for n in range(3) for _ in "12"]
 
 
-async def test_two_may_run_where_two_are_allowed(world: MakeWorld) -> None:
-    agent: Agent[None, str] = Agent(world(SUM).model("sdk", max_concurrent_requests=2))
-    both, running, most = asyncio.Event(), 0, 0
-
-    @agent.tool_plain
-    async def add(a: int, b: int) -> int:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        if running == 2:
-            both.set()
-        await asyncio.wait_for(both.wait(), PATIENCE_SECONDS)
-        running -= 1
-        return a + b
-
-    results = await asyncio.gather(*(agent.run("go") for _ in range(3)))
-    assert [result.output for result in results] == ["The sum is 42."] * 3
-    assert most == 2
-
-
-async def test_a_waiting_run_can_be_cancelled(world: MakeWorld, transport: Transport) -> None:
-    here = world("call work {}\n---\ntext done")
-    model = here.model(transport, max_concurrent_requests=1)
-    agent: Agent[None, str] = Agent(model)
-    begun, go_on, calls = asyncio.Event(), asyncio.Event(), 0
-
-    @agent.tool_plain
-    async def work() -> None:
-        nonlocal calls
-        calls += 1
-        begun.set()
-        await asyncio.wait_for(go_on.wait(), PATIENCE_SECONDS)
-
-    async def wait_in_line(*, is_streamed: bool) -> None:
-        if not is_streamed:
-            await agent.run("cancelled")
-            return
-        async with agent.run_stream("cancelled") as result:
-            await result.get_output()
-
-    first = asyncio.create_task(agent.run("first"))
-    await asyncio.wait_for(begun.wait(), PATIENCE_SECONDS)
-    files = here.files
-    for is_streamed in (False, True):
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(wait_in_line(is_streamed=is_streamed), 0.5)
-    assert len(clis(here)) == 1
-    assert here.files == files
-    last = asyncio.create_task(agent.run("last"))
-    go_on.set()
-    assert (await first).output == (await last).output == "done"
-    assert calls == 2
-    assert not any("cancelled" in said(request) for request in here.requests)
-
-
-async def test_an_interrupt_ends_waiting_runs(world: MakeWorld, transport: Transport) -> None:
+async def test_an_interrupt_ends_running_and_waiting_requests(world: MakeWorld, transport: Transport) -> None:
     here = world("call hang {}\n---\ntext done")
     model = here.model(transport, max_concurrent_requests=1)
+    agent = Agent(model)
     hang, started, cancelled = hanging()
-    model.set_agent_toolsets([hang], server_name="tools", transport=transport)
-    runs = [asyncio.create_task(model.request(prompt(), None, ModelRequestParameters())) for _ in range(3)]
+    agent.tool_plain(hang)
+    runs = [asyncio.create_task(agent.run("go")) for _ in range(3)]
     await asyncio.wait_for(started.wait(), PATIENCE_SECONDS)
     assert model.interrupt() == 3
     for run in runs:
         with pytest.raises(CLIInterruptedError):
             await run
     assert cancelled.is_set()
+    assert model.interrupt() == 0
     assert len(here.requests) == 1
 
 
-async def test_the_time_limit_begins_with_the_turn(world: MakeWorld) -> None:
+async def test_the_time_limit_begins_with_the_turn_and_the_interpreter_is_free_meanwhile(
+    world: MakeWorld,
+) -> None:
     # All together take longer than the limit on any machine; on a busy one, a single one may, too.
     for seconds in (3, 12, 48):
         here = world(f"sleep {seconds}000\ntext ok")
         agent: Agent[None, str] = Agent(here.model(max_concurrent_requests=1, timeout=2 * seconds - 1))
-        results = await asyncio.gather(*(agent.run("go") for _ in range(2)), return_exceptions=True)
+        running = asyncio.gather(*(agent.run("go") for _ in range(2)), return_exceptions=True)
+        ticks = 0
+        while not running.done():
+            await asyncio.sleep(0.02)
+            ticks += 1
+        results = await running
         outputs = [result if isinstance(result, BaseException) else result.output for result in results]
         if outputs == ["ok"] * 2:
             break
     assert outputs == ["ok"] * 2
+    assert ticks > 150

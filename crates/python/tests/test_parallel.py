@@ -39,14 +39,14 @@ class Meeting:
 
 
 async def twice(
-    world: MakeWorld, transport: Transport, patience: float, all_options: list[dict[str, Any]]
+    world: MakeWorld, transport: Transport, all_options: list[tuple[float, dict[str, Any]]]
 ) -> list[str]:
-    """The results of two calls each of tools with these options, all in one turn."""
+    """The results of two calls each of tools with this patience and these options, all in one turn."""
     tools = [f"work_{number}" for number in range(len(all_options))]
     calls = "\n".join(f"call {name} {{}}" for name in tools for _ in "12")
     here = world(f"{calls}\n---\ntext {{results}}")
     agent = Agent(here.model(transport))
-    for name, options in zip(tools, all_options, strict=True):
+    for name, (patience, options) in zip(tools, all_options, strict=True):
         agent.tool_plain(name=name, **options)(Meeting(patience).work)
     return (await agent.run("go")).output.split(", ")
 
@@ -61,18 +61,18 @@ MAY_NOT: list[dict[str, Any]] = [
 ]
 
 
-async def test_calls_of_parallel_tools_of_an_agent_overlap(world: MakeWorld, transport: Transport) -> None:
-    assert await twice(world, transport, PATIENCE_SECONDS, MAY) == ["together"] * 2 * len(MAY)
-
-
-async def test_calls_of_other_tools_take_turns(world: MakeWorld, transport: Transport) -> None:
-    assert await twice(world, transport, 0.3, MAY_NOT) == ["alone"] * 2 * len(MAY_NOT)
+async def test_calls_of_parallel_tools_of_an_agent_overlap_and_others_take_turns(
+    world: MakeWorld, transport: Transport
+) -> None:
+    both = [*((PATIENCE_SECONDS, options) for options in MAY), *((0.3, options) for options in MAY_NOT)]
+    expected = ["together"] * 2 * len(MAY) + ["alone"] * 2 * len(MAY_NOT)
+    assert await twice(world, transport, both) == expected
 
 
 @pytest.mark.oldest
 async def test_a_run_may_have_all_calls_take_turns(world: MakeWorld, transport: Transport) -> None:
     with ToolManager.parallel_execution_mode("sequential"):
-        assert await twice(world, transport, 0.3, MAY) == ["alone"] * 2 * len(MAY)
+        assert await twice(world, transport, [(0.3, options) for options in MAY]) == ["alone"] * 2 * len(MAY)
 
 
 async def test_can_use_tool_decides_about_parallel_tools(world: MakeWorld) -> None:

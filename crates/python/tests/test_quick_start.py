@@ -1,4 +1,4 @@
-"""First programs of new users, unchanged, each in a separate process.
+"""The first program of a new user, in a separate process.
 
 Others are on the page docs/first-steps/from-claudecode-model.md, and run by `test_first_steps.py`.
 """
@@ -15,44 +15,20 @@ MakeWorld = Callable[[str], World]
 SERVER = "mcp__pydantic_tools__"
 
 
-def printed(here: World, program: str, **variables: str) -> str:
-    """What a program prints."""
-    return shown(here, "-c", textwrap.dedent(program), **variables)
-
-
-def test_an_agent_has_tools_with_dependencies(world: MakeWorld, transport: Transport) -> None:
-    here = world(f"call {SERVER}call_api {{}}\n---\ntext {{result}}")
+def test_an_agent_has_tools_with_dependencies_settings_and_a_system_prompt(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here = world(f"call {SERVER}call_api {{}}\n---\ntext It has answered.")
     # The toolset belongs to the agent, so it may be registered before it has any tools.
     program = """
     import os
     from dataclasses import dataclass
     from pydantic_ai import Agent, RunContext
-    from toolbridge import ClaudeCodeModel
+    from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings
 
     @dataclass
     class ApiConfig:
         base_url: str
-
-    model = ClaudeCodeModel()
-    agent = Agent(model, deps_type=ApiConfig)
-    transport = os.environ["TRANSPORT"]
-    model.set_agent_toolsets(agent.toolsets[0], server_name="pydantic_tools", transport=transport)
-
-    @agent.tool
-    def call_api(ctx: RunContext[ApiConfig]) -> str:
-        return ctx.deps.base_url
-
-    print(agent.run_sync("go", deps=ApiConfig("https://example.com")).output)
-    """
-    assert printed(here, program, TRANSPORT=transport) == "https://example.com\n"
-
-
-def test_an_agent_has_settings_and_a_system_prompt(world: MakeWorld) -> None:
-    here = world("text ok")
-    program = """
-    import os
-    from pydantic_ai import Agent
-    from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings
 
     model = ClaudeCodeModel(
         model_name="claude-opus-4-5",
@@ -70,11 +46,22 @@ def test_an_agent_has_settings_and_a_system_prompt(world: MakeWorld) -> None:
         "claude_code_append_system_prompt": "Be concise, zebra.",
         "claude_code_working_directory": os.getcwd(),
     }
-    agent = Agent(model, system_prompt="You are a helpful assistant.", model_settings=settings)
-    print(agent.run_sync("Hello, how are you?").output)
+    agent = Agent(
+        model, deps_type=ApiConfig, system_prompt="You are a helpful assistant.", model_settings=settings
+    )
+    transport = os.environ["TRANSPORT"]
+    model.set_agent_toolsets(agent.toolsets[0], server_name="pydantic_tools", transport=transport)
+
+    @agent.tool
+    def call_api(ctx: RunContext[ApiConfig]) -> str:
+        return ctx.deps.base_url
+
+    print(agent.run_sync("go", deps=ApiConfig("https://example.com")).output)
     """
     # As root the CLI refuses to skip all permissions, unless it is told that it runs in a sandbox.
-    assert printed(here, program, IS_SANDBOX="1") == "ok\n"
+    said = shown(here, "-c", textwrap.dedent(program), TRANSPORT=transport, IS_SANDBOX="1")
+    assert said == "It has answered.\n"
+    assert here.result_texts == ["https://example.com"]
     request = here.requests[0]
     assert request["model"] == "claude-opus-4-5"
     assert "You are a helpful assistant." in str(request["system"])

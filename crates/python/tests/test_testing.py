@@ -34,10 +34,18 @@ def agent_of(scripted: ScriptedModel) -> Agent[None, str]:
     return agent
 
 
-async def test_requests_to_the_model_are_recorded(scripted_model: MakeScripted) -> None:
-    scripted = scripted_model(f"{ADD}\n---\ntext It is {{result}}.")
-    assert scripted.requests == []
-    assert (await agent_of(scripted).run("What is 40 + 2?")).output == "It is 42.0."
+async def test_requests_are_recorded_and_only_they_remain_and_no_provider_is_asked() -> None:
+    with (
+        ScriptedModel(f"{ADD}\n---\ntext It is {{result}}.") as scripted,
+        models.override_allow_model_requests(False),
+    ):
+        assert scripted.requests == []
+        home = Path(scripted.environment["HOME"])
+        assert home.is_dir()
+        assert (await agent_of(scripted).run("What is 40 + 2?")).output == "It is 42.0."
+        assert [request.turn for request in scripted.requests] == [0, 1]
+        assert scripted.overruns == 0
+    assert not home.exists()
     first, second = scripted.requests
     assert (first.prompt, first.turn, first.tool_results) == ("What is 40 + 2?", 0, [])
     assert first.tools == ["mcp__pydantic_tools__add"]
@@ -45,16 +53,6 @@ async def test_requests_to_the_model_are_recorded(scripted_model: MakeScripted) 
     [result] = second.tool_results
     assert (second.turn, result.text, result.is_error) == (1, "42.0", False)
     assert (result.tool_use_id, second.body["stream"]) == ("toolu_0_0", True)
-    assert scripted.overruns == 0
-
-
-async def test_no_provider_is_asked_and_only_the_recorded_requests_remain_after_closing() -> None:
-    with ScriptedModel("text Hello.") as scripted, models.override_allow_model_requests(False):
-        home = Path(scripted.environment["HOME"])
-        assert home.is_dir()
-        assert (await agent_of(scripted).run("hi")).output == "Hello."
-    assert [request.prompt for request in scripted.requests] == ["hi"]
-    assert not home.exists()
     scripted.close()
 
 

@@ -211,11 +211,13 @@ READ_ONLY: list[dict[str, Any]] = [
 ]
 
 
-async def test_read_only_tools_run_side_by_side(world: MakeWorld, transport: Transport) -> None:
+async def test_read_only_tools_run_side_by_side_and_others_take_turns(
+    world: MakeWorld, transport: Transport
+) -> None:
     names = [f"look_{n}" for n in range(len(READ_ONLY))]
     calls = "\n".join(f"call {name} {{}}" for name in names for _ in range(3))
-    here = world(f"{calls}\n---\ntext ok")
-    running, most = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+    here = world(f"{calls}\ncall change {{}}\ncall change {{}}\n---\ntext ok")
+    running, most = dict.fromkeys([*names, "change"], 0), dict.fromkeys([*names, "change"], 0)
     all_there = {name: asyncio.Event() for name in names}
 
     async def look(ctx: RunContext[Any]) -> None:
@@ -227,26 +229,17 @@ async def test_read_only_tools_run_side_by_side(world: MakeWorld, transport: Tra
         await asyncio.wait_for(all_there[name].wait(), PATIENCE_SECONDS / 2)
         running[name] -= 1
 
+    def change() -> None:
+        running["change"] += 1
+        most["change"] = max(most["change"], running["change"])
+        time.sleep(0.1)
+        running["change"] -= 1
+
     tools: list[Tool[Any]] = [
         Tool(look, name=name, metadata=metadata) for name, metadata in zip(names, READ_ONLY, strict=True)
     ]
-    await asked(here.model(), *tools, transport=transport)
-    assert most == dict.fromkeys(names, 3)
-
-
-async def test_other_tools_take_turns(world: MakeWorld, transport: Transport) -> None:
-    here = world("call change {}\ncall change {}\n---\ntext ok")
-    running, most = 0, 0
-
-    def change() -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        time.sleep(0.1)
-        running -= 1
-
-    await asked(here.model(), change, transport=transport)
-    assert most == 1
+    await asked(here.model(), *tools, change, transport=transport)
+    assert most == {**dict.fromkeys(names, 3), "change": 1}
 
 
 @pytest.mark.oldest
