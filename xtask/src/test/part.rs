@@ -94,6 +94,44 @@ pub(crate) const PARTS: &[Part] = &[
         run: python,
     },
     Part {
+        name: "docs",
+        what: "documentation, and its examples",
+        kind: Kind::Build,
+        needs: &[],
+        after: &["build"],
+        run: |stage, output| {
+            let mut tests = stage.project.tested(&format!("test {ALL} --doc --quiet"));
+            output.run(rustdoc::instead(&mut tests, stage.project))
+        },
+    },
+    // With one of the peers, so that comparisons keep working; `release-check` runs all of it. The figures are
+    // not used, but it fails when a limit is exceeded; other parts beside it do not matter, because the limits are far.
+    Part {
+        name: "bench",
+        what: "the benchmark of calls, shortly",
+        kind: Kind::Build,
+        needs: &[Need::Peer],
+        after: &["build", "wheel"],
+        run: |stage, output| {
+            stage.peer()?;
+            output.run(stage.bench().args([
+                "--with",
+                "python-mcp",
+                "--only",
+                "calls,start,first,http,proxy,nats",
+            ]))
+        },
+    },
+    Part {
+        name: "lints",
+        what: "no warning of the compiler and of clippy",
+        kind: Kind::Build,
+        needs: &[],
+        after: &["build"],
+        // Everything is compiled; cargo repeats the warnings.
+        run: |stage, output| output.run_without_warning(&mut stage.build()),
+    },
+    Part {
         name: "python-oldest",
         what: "tests of the Python package with the oldest pydantic-ai",
         kind: Kind::Run,
@@ -128,44 +166,6 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[Need::Client, Need::OldCli],
         after: &["build"],
         run: old_cli,
-    },
-    // With one of the peers, so that comparisons keep working; `release-check` runs all of it. The figures are
-    // not used, but it fails when a limit is exceeded; other parts beside it do not matter, because the limits are far.
-    Part {
-        name: "bench",
-        what: "the benchmark of calls, shortly",
-        kind: Kind::Build,
-        needs: &[Need::Peer],
-        after: &["build", "wheel"],
-        run: |stage, output| {
-            stage.peer()?;
-            output.run(stage.bench().args([
-                "--with",
-                "python-mcp",
-                "--only",
-                "calls,start,first,http,proxy,nats",
-            ]))
-        },
-    },
-    Part {
-        name: "lints",
-        what: "no warning of the compiler and of clippy",
-        kind: Kind::Build,
-        needs: &[],
-        after: &["build"],
-        // Everything is compiled; cargo repeats the warnings.
-        run: |stage, output| output.run_without_warning(&mut stage.build()),
-    },
-    Part {
-        name: "docs",
-        what: "documentation, and its examples",
-        kind: Kind::Build,
-        needs: &[],
-        after: &["build"],
-        run: |stage, output| {
-            let mut tests = stage.project.tested(&format!("test {ALL} --doc --quiet"));
-            output.run(rustdoc::instead(&mut tests, stage.project))
-        },
     },
     Part {
         name: "python-style",
