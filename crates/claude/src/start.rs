@@ -131,7 +131,7 @@ impl ClaudeCodeModel {
         let tools = ServerTools::of(request)?.or_else(registered);
         let unconfirmed_tools = unconfirmed_tools(&options.restrictions, &settings, tools.as_ref(), strict)?;
         let cli = find_cli(options.cli.as_deref())?;
-        let version = version_of(&cli).await;
+        let version = version_of(&cli, options.guard.as_deref()).await;
         let tools = match tools {
             Some(tools) => tools.chosen(request, &settings)?,
             None if request.only.as_ref().is_some_and(|names| !names.is_empty()) => {

@@ -98,7 +98,7 @@ pub fn takes_plain_prompts(version: &str) -> bool {
 }
 
 /// The version of the CLI at `path`. It is queried once per executable; a replaced file is queried again.
-pub(crate) async fn version_of(path: &Path) -> Version {
+pub(crate) async fn version_of(path: &Path, guardian: Option<&Path>) -> Version {
     type Known = BTreeMap<PathBuf, (Option<SystemTime>, u64, Arc<OnceCell<Version>>)>;
     static KNOWN: Mutex<Known> = Mutex::new(Known::new());
     let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ pub(crate) async fn version_of(path: &Path) -> Version {
     };
     // Requests that come meanwhile wait for the same answer, and so stay in order.
     let query = || async {
-        match cli_version(path).await {
+        match guarded_version(path, guardian).await {
             Ok(text) => text.parse().unwrap_or(Version::UNKNOWN),
             Err(error) => {
                 tracing::warn!(%error, "the CLI's version is unknown; it is treated as a current one");
@@ -132,11 +132,15 @@ pub(crate) async fn version_of(path: &Path) -> Version {
 ///
 /// When it does not start, does not answer in time, or fails.
 pub async fn cli_version(path: &Path) -> Result<String, ClaudeCodeError> {
+    guarded_version(path, None).await
+}
+
+async fn guarded_version(path: &Path, guardian: Option<&Path>) -> Result<String, ClaudeCodeError> {
     let failed = |what: String| {
         let message = format!("`{}` does not report its version: {what}", path.display());
         ClaudeCodeError::execution(ExecutionKind::Exit, message)
     };
-    let mut command = process::command(path, None);
+    let mut command = process::command(path, guardian);
     // Old versions create or read their settings even for this, and print no version if another process is
     // writing them.
     let room = Room::new(&session_dir())?;
@@ -195,16 +199,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_given_guardian_is_between_this_process_and_the_cli() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cli, guardian) = (dir.path().join("cli"), dir.path().join("guardian"));
+        for path in [&cli, &guardian] {
+            std::fs::create_dir(path).unwrap();
+        }
+        let cli = program(&cli, "echo 2.1.7");
+        let guardian = program(&guardian, r#"echo "$@" > "$0.said"; shift 2; exec "$@""#);
+        assert_eq!(version_of(&cli, Some(&guardian)).await, Version(2, 1, 7));
+        let said = std::fs::read_to_string(guardian.with_extension("said")).unwrap();
+        let (command, id) = (toolbridge_ipc::guard::COMMAND, std::process::id());
+        assert_eq!(said, format!("{command} {id} {} --version\n", cli.display()));
+    }
+
+    #[tokio::test]
     async fn requests_at_once_ask_once_and_after_a_failure_the_next_asks_again() {
         let dir = tempfile::tempdir().unwrap();
         let asked = || std::fs::read_to_string(dir.path().join("asked")).unwrap().lines().count();
         let path = program(dir.path(), "echo . >> \"${0%/*}/asked\"; echo 2.1.50");
-        let (one, two, three) = tokio::join!(version_of(&path), version_of(&path), version_of(&path));
+        let (one, two, three) =
+            tokio::join!(version_of(&path, None), version_of(&path, None), version_of(&path, None));
         assert_eq!(([one, two, three], asked()), ([Version(2, 1, 50); 3], 1));
         program(dir.path(), "echo . >> \"${0%/*}/asked\"; exit 1");
-        let (one, two) = tokio::join!(version_of(&path), version_of(&path));
+        let (one, two) = tokio::join!(version_of(&path, None), version_of(&path, None));
         assert_eq!(([one, two], asked()), ([Version::UNKNOWN; 2], 2));
-        assert_eq!((version_of(&path).await, asked()), (Version::UNKNOWN, 3));
+        assert_eq!((version_of(&path, None).await, asked()), (Version::UNKNOWN, 3));
     }
 
     #[tokio::test]
