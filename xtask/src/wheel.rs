@@ -10,7 +10,9 @@ use crate::{bridge, python};
 
 const PACKAGE: &str = "crates/python";
 
-/// The package's folder for executables; not under version control.
+/// Where the package has the executable `toolbridge`, which is installed as a command, and the bridge, which the package
+/// starts itself; not under version control.
+const COMMANDS: &str = "crates/python/data/scripts";
 const EXECUTABLES: &str = "crates/python/python/toolbridge/_bin";
 
 /// Builds the wheel with a cargo profile; returns its path.
@@ -22,9 +24,8 @@ pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
     let Project { root, target } = project;
     let python = python::NEWEST.install(project)?;
     project.build(profile, &["toolbridge-cli"])?;
-    for executable in [project.built(profile).join("toolbridge"), bridge::build(project, profile)?] {
-        put(&executable, &root.join(EXECUTABLES))?;
-    }
+    put(&project.built(profile).join("toolbridge"), &root.join(COMMANDS))?;
+    put(&bridge::build(project, profile)?, &root.join(EXECUTABLES))?;
     _ = std::fs::remove_dir_all(out);
     let mut maturin = Command::new(&python);
     maturin.args(["-m", "maturin", "build", "--quiet", "--locked", "--profile", profile, "--out"]).arg(out);

@@ -328,5 +328,6 @@ def test_a_child_of_a_fork_can_ask_and_does_not_disturb_its_parent(world: MakeWo
 
 def test_the_package_brings_the_executable_as_a_command() -> None:
     command = Path(sys.executable).parent / "toolbridge"
+    assert command.read_bytes()[:4] == b"\x7fELF" or sys.platform != "linux", "Python is not started for it"
     said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"toolbridge {toolbridge.__version__}\n"
