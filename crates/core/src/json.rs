@@ -232,11 +232,22 @@ pub(crate) fn write<T: Serialize + ?Sized>(
     Ok(deepest)
 }
 
+/// How much room is reserved for text as a JSON string: a line break now and then needs no other place.
+///
+/// Large text gets more, which costs no memory until it is filled. glibc returns freed memory to the system beyond twice
+/// the largest block that was freed (up to 32 MiB). A call holds its request, the text and the result: if they are equally
+/// large, all of it is returned and fetched again for each call, which took as long as the rest of the call.
+pub(crate) fn room(text: &str) -> usize {
+    const LARGE_BYTES: usize = 128 * 1024;
+    const MAX_BYTES: usize = 31 * 1024 * 1024;
+    let enough = text.len() + text.len() / 32 + 2;
+    if text.len() < LARGE_BYTES { enough } else { enough.max((4 * text.len()).min(MAX_BYTES)) }
+}
+
 /// Writes text as a JSON string. Serde looks at one byte at a time, which would be a third of the time of a large call.
 pub(crate) fn write_text(into: &mut Vec<u8>, text: &str) {
+    into.reserve(room(text));
     let text = text.as_bytes();
-    // With room for a line break now and then, so that large text is not moved.
-    into.reserve(text.len() + text.len() / 32 + 2);
     into.push(b'"');
     let mut at = 0;
     loop {

@@ -35,7 +35,7 @@ impl Value {
     }
 
     fn text(value: &str) -> Self {
-        let mut text = Vec::with_capacity(Self::HEAD.len() + value.len() + 2 + Self::TAIL.len());
+        let mut text = Vec::with_capacity(Self::HEAD.len() + json::room(value) + Self::TAIL.len());
         text.extend_from_slice(Self::HEAD.as_bytes());
         json::write_text(&mut text, value);
         Self { text, depth: 0 }
