@@ -41,8 +41,8 @@ def add(a: int, b: int) -> int:
 def serve(folder: Path, _: Path) -> None:
     """Runs a session until stdin is closed."""
     with Session(add, directory=folder) as session:
-        bridge = Path(session.mcp_config("tools")["mcpServers"]["tools"]["command"])
-        print(json.dumps([str(bridge.with_name("toolbridge")), "call", str(session.socket_path)]), flush=True)
+        toolbridge = Path(sys.executable).with_name("toolbridge")
+        print(json.dumps([str(toolbridge), "call", str(session.socket_path)]), flush=True)
         sys.stdin.read()
 
 

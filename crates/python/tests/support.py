@@ -23,6 +23,9 @@ from toolbridge import ClaudeCodeModel
 # Longer than anything here takes on a busy machine. A test that reaches it has failed.
 PATIENCE_SECONDS = 120.0
 
+# The executable of the wheel.
+TOOLBRIDGE = str(Path(sys.executable).with_name("toolbridge"))
+
 Transport = Literal["stdio", "sdk"]
 
 TRANSPORTS: tuple[Transport, ...] = ("stdio", "sdk")

@@ -18,7 +18,7 @@ from pydantic_ai import ModelRetry, RunContext, Tool
 from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, PYTHON, Bridge, error_of, hanging, text_of
+from support import PATIENCE_SECONDS, PYTHON, TOOLBRIDGE, Bridge, error_of, hanging, text_of
 
 from toolbridge import Session, read_only
 from toolbridge.tools import Host, Served, Toolbox, direct
@@ -247,17 +247,15 @@ def test_a_program_exits_while_functions_run(short_path: Path) -> None:
         while True: pass
 
     with session:
-        server = session.mcp_config("tools")["mcpServers"]["tools"]
-        toolbridge = server["command"].removesuffix("-bridge")
         for tool, has_started in zip(("sleep", "sleep_often", "work"), started):
-            command = [toolbridge, "call", str(session.socket_path), tool, "{{}}"]
+            command = [sys.argv[2], "call", str(session.socket_path), tool, "{{}}"]
             call = subprocess.Popen(command, stderr=subprocess.DEVNULL)
             assert has_started.wait({PATIENCE_SECONDS})
             call.kill()
             call.wait()
     print("end", flush=True)
     """
-    call = [*PYTHON, "-c", textwrap.dedent(text), str(short_path)]
+    call = [*PYTHON, "-c", textwrap.dedent(text), str(short_path), TOOLBRIDGE]
     done = subprocess.run(call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
     assert list(short_path.iterdir()) == []

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, model_serializer
 from pydantic_ai import Agent, ModelRetry, Tool
-from support import PATIENCE_SECONDS, PYTHON, Bridge, World, error_of, soon, text_of
+from support import PATIENCE_SECONDS, PYTHON, TOOLBRIDGE, Bridge, World, error_of, soon, text_of
 
 from toolbridge import Allow, PermissionRequest, Session, report_progress
 
@@ -252,15 +252,13 @@ def test_ctrl_c_ends_a_program_whose_tool_is_at_work(short_path: Path) -> None:
 
     async def main() -> None:
         async with Session(busy, directory=sys.argv[1]) as session:
-            server = session.mcp_config("tools")["mcpServers"]["tools"]
-            toolbridge = server["command"].removesuffix("-bridge")
-            command = [toolbridge, "call", str(session.socket_path), "busy", "{}"]
+            command = [sys.argv[2], "call", str(session.socket_path), "busy", "{}"]
             await (await asyncio.create_subprocess_exec(*command, stderr=subprocess.DEVNULL)).wait()
 
     loop = asyncio.new_event_loop()  # not `asyncio.run`, which has Ctrl-C wait for the loop
     loop.run_until_complete(main())
     """
-    call = [*PYTHON, "-c", textwrap.dedent(text), str(short_path)]
+    call = [*PYTHON, "-c", textwrap.dedent(text), str(short_path), TOOLBRIDGE]
     program = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert program.stdout is not None
     assert program.stdout.readline() == "busy\n"

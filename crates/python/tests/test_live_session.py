@@ -16,7 +16,7 @@ import pytest
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, Bridge, Transport, World, cli_answer, soon, text_of
+from support import PATIENCE_SECONDS, TOOLBRIDGE, Bridge, Transport, World, cli_answer, soon, text_of
 
 from toolbridge import (
     Client,
@@ -27,7 +27,6 @@ from toolbridge import (
     Session,
     current_client,
 )
-from toolbridge._executable import BRIDGE
 
 MakeWorld = Callable[[str], World]
 
@@ -48,7 +47,7 @@ def attached(directory: Path, *names: str) -> dict[str, Any]:
     """A config that finds sessions by name in that directory."""
     environment = {"XDG_RUNTIME_DIR": str(directory), "TMPDIR": str(directory)}
     args = ["attach", *names]
-    server = {"command": str(BRIDGE.with_name("toolbridge")), "args": args, "env": environment}
+    server = {"command": TOOLBRIDGE, "args": args, "env": environment}
     return {"mcpServers": {"tools": {"type": "stdio", **server}}}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models import ModelRequestParameters
-from support import Bridge, Transport, World, named, prompt, soon, text_of
+from support import TOOLBRIDGE, Bridge, Transport, World, named, prompt, soon, text_of
 
 from toolbridge import (
     ClaudeCodeModelSettings,
@@ -21,7 +21,6 @@ from toolbridge import (
     NatsTools,
     Session,
 )
-from toolbridge._executable import BRIDGE
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +60,7 @@ def listens(port: int) -> bool:
 @pytest.fixture
 def host(url: str) -> Iterator[str]:
     """A host of the demo's tools, called `gpu`; returns its address."""
-    command = [str(BRIDGE.with_name("toolbridge")), "serve", "--demo", "--nats", url, "--name", "gpu"]
+    command = [TOOLBRIDGE, "serve", "--demo", "--nats", url, "--name", "gpu"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["name"] == "gpu"

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 from pydantic import BaseModel, Field
 from pydantic_ai import Agent
-from support import PATIENCE_SECONDS, Bridge, Transport, World, named
+from support import PATIENCE_SECONDS, TOOLBRIDGE, Bridge, Transport, World, named
 
 from toolbridge import Answer, AskRequest, ClaudeCodeModelSettings, QuestionError, Session, ask, ask_sync
 
@@ -212,8 +212,7 @@ def typed(text: str, program: list[str], **options: Any) -> tuple[str, str]:
 
 def test_the_command_line_asks_at_the_terminal(short_path: Path) -> None:
     with Session(paint, order, directory=short_path) as session:
-        bridge = Path(session.mcp_config("tools")["mcpServers"]["tools"]["command"])
-        call = [str(bridge.with_name("toolbridge")), "call", str(session.socket_path)]
+        call = [TOOLBRIDGE, "call", str(session.socket_path)]
         printed, shown = typed("blue\nGreen\n", [*call, "paint"])
         assert printed == "accept Colour.GREEN"
         assert "the tool asks: Which colour?" in shown
@@ -234,12 +233,11 @@ def test_toolbridge_ask_shows_questions_of_servers_at_the_terminal(world: MakeWo
     here = world("call mcp__shop__paint {}\n---\ntext {result}")
     with Session(paint, directory=here.sessions) as session:
         [server] = session.mcp_config("shop")["mcpServers"].values()
-        bridge = Path(server["command"])
         (here.home / ".claude.json").write_text(json.dumps({"mcpServers": {"shop": server}}))
         (here.home / ".claude").mkdir()
         rules = {"permissions": {"allow": ["mcp__shop"]}}
         (here.home / ".claude" / "settings.json").write_text(json.dumps(rules))
-        ask = [str(bridge.with_name("toolbridge")), "ask", "--claude-code"]
+        ask = [TOOLBRIDGE, "ask", "--claude-code"]
         ask += ["--claude", named("TOOLBRIDGE_TEST_CLAUDE"), "paint it"]
         environment = {**here.environment, "TMPDIR": str(here.sessions)}
         printed, shown = typed("red\n", ask, env=environment, cwd=here.home)

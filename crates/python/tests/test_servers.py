@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models import ModelRequestParameters
-from support import PATIENCE_SECONDS, Bridge, Transport, World, prompt, text_of
+from support import PATIENCE_SECONDS, TOOLBRIDGE, Bridge, Transport, World, prompt, text_of
 
 from toolbridge import (
     ClaudeCodeModelSettings,
@@ -24,7 +24,6 @@ from toolbridge import (
     McpServerError,
     Session,
 )
-from toolbridge._executable import BRIDGE
 
 pytestmark = pytest.mark.anyio
 
@@ -104,12 +103,11 @@ pid_tool.__name__ = "pid"
 
 
 def test_servers_of_a_file_have_their_names_as_prefixes(short_path: Path, script: Path) -> None:
-    toolbridge = str(BRIDGE.with_name("toolbridge"))
     docs = ["docs", "--init", "--workspace", str(short_path)]
-    os.spawnv(os.P_WAIT, toolbridge, [toolbridge, *docs])
+    os.spawnv(os.P_WAIT, TOOLBRIDGE, [TOOLBRIDGE, *docs])
     config = {
         "mcpServers": {
-            "notes": {"command": toolbridge, "args": ["docs", "--workspace", str(short_path)]},
+            "notes": {"command": TOOLBRIDGE, "args": ["docs", "--workspace", str(short_path)]},
             "script": {"command": f"${{TEST_PYTHON:-{sys.executable}}}", "args": [str(script)]},
         }
     }

@@ -21,7 +21,18 @@ from pydantic_ai import RunContext, ToolReturn
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, PICTURE, PYTHON, Bridge, World, cli_answer, hanging, prompt, soon
+from support import (
+    PATIENCE_SECONDS,
+    PICTURE,
+    PYTHON,
+    TOOLBRIDGE,
+    Bridge,
+    World,
+    cli_answer,
+    hanging,
+    prompt,
+    soon,
+)
 
 import toolbridge.session
 from toolbridge import ClaudeCodeModel, InvalidRequestError, Session, read_only, report_progress
@@ -48,10 +59,8 @@ async def shout(text: str) -> str:
 
 
 def called(session: Session, tool: str, arguments: dict[str, Any]) -> tuple[int, str]:
-    """A tool's result, called with the executable next to the bridge in the wheel."""
-    bridge = Path(session.mcp_config("tools")["mcpServers"]["tools"]["command"])
-    toolbridge = bridge.with_name("toolbridge")
-    call = [str(toolbridge), "call", str(session.socket_path), tool, json.dumps(arguments)]
+    """A tool's result, called with the executable of the wheel."""
+    call = [TOOLBRIDGE, "call", str(session.socket_path), tool, json.dumps(arguments)]
     ended = subprocess.run(call, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     return ended.returncode, (ended.stdout or ended.stderr).strip()
 
