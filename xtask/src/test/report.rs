@@ -38,12 +38,13 @@ impl Output {
 
     /// Runs a command that must succeed, and print nothing on stderr.
     pub(crate) fn run_without_warning(&self, command: &mut Command) -> Result<()> {
-        let said = command.output().with_context(|| format!("cannot run {command:?}"))?.stderr;
+        let done = command.output().with_context(|| format!("cannot run {command:?}"))?;
         match &self.0 {
-            Some(file) => (&*file).write_all(&said)?,
-            None => std::io::stderr().write_all(&said)?,
+            Some(file) => (&*file).write_all(&done.stderr)?,
+            None => std::io::stderr().write_all(&done.stderr)?,
         }
-        ensure!(said.is_empty(), "{} has warnings", shown(command));
+        ensure!(done.status.success(), "{} failed with {}", shown(command), done.status);
+        ensure!(done.stderr.is_empty(), "{} has warnings", shown(command));
         Ok(())
     }
 }
