@@ -51,6 +51,8 @@ pub(crate) struct Effort {
     pub(crate) medium: Plan,
     pub(crate) large: Plan,
     pub(crate) largest: Plan,
+    /// The sizes of the calls after which small calls are measured; a quick run has no time for the largest.
+    pub(crate) large_before_small: &'static [usize],
     /// A batch is timed as a whole here.
     pub(crate) parallel: Plan,
     pub(crate) memory: usize,
@@ -88,6 +90,7 @@ impl Effort {
             medium: plan([(50, 200, 3_000), (20, 2, 100)]),
             large: plan([(5, 80, 4_000), (1, 2, 100)]),
             largest: plan([(3, 30, 5_000), (1, 1, 100)]),
+            large_before_small: either(is_quick, [&[LARGEST_BYTES, LARGE_BYTES], &[LARGE_BYTES]]),
             parallel: plan([(640, 60, 6_000), (640, 1, 100)]),
             memory: count([3, 1]),
             first_calls: count([100, 5]),

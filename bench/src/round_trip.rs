@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::call::Call;
 use crate::client::Client;
 use crate::contender::Contender;
-use crate::effort::{CallRow, Effort, LARGE_BYTES, LARGEST_BYTES, Plan, SMALL_BYTES};
+use crate::effort::{CallRow, Effort, Plan, SMALL_BYTES};
 use crate::machine::OneCpu;
 use crate::program::Programs;
 use crate::row::{Row, Unit};
@@ -57,8 +57,8 @@ fn on_one_cpu(programs: &Programs, contenders: &[Contender], effort: &Effort) ->
     for key in ["text_100_b", "text_10_kb", "text_100_b_after_large"] {
         // A large call must not slow down the small ones after it.
         if key == "text_100_b_after_large" {
-            for bytes in [LARGEST_BYTES, LARGE_BYTES] {
-                let large = Call::text(bytes);
+            for bytes in effort.large_before_small {
+                let large = Call::text(*bytes);
                 clients.iter_mut().try_for_each(|(_, client)| client.learn(&large).map(drop))?;
             }
         }
@@ -90,12 +90,15 @@ pub(crate) fn in_turn(
 /// Learns a call, repeats it until everything is warm, and returns how long it takes then.
 fn warm_up<W: Wire>(client: &mut Client<W>, call: &Call, plan: Plan) -> Result<Duration> {
     let mut shortest = client.learn(call)?;
+    let mut spent = shortest;
     for _ in 0..WARM_UP {
-        shortest = shortest.min(client.call(true)?);
         // A slow contender needs fewer.
-        if shortest * 10 > plan.limit {
+        if spent * 10 > plan.limit {
             break;
         }
+        let took = client.call(true)?;
+        spent += took;
+        shortest = shortest.min(took);
     }
     Ok(shortest)
 }

@@ -190,7 +190,9 @@ impl Run {
                 while is_over.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
                     let log = fs::read_to_string(self.file("log")).unwrap_or_default();
                     if !failed(&log).iter().all(|line| can_have(line)) {
-                        processes_of(&self.dir).for_each(|process| kill(&process));
+                        // A program that has set its environment itself is not found by it, but its log begins with its ID.
+                        let traced = log.split(' ').next().map(str::to_owned);
+                        processes_of(&self.dir).chain(traced).for_each(|process| kill(&process));
                     }
                 }
             });
