@@ -75,7 +75,7 @@ impl Tail {
                 lock(&shared).push(&buffer[..count]);
             }
             let mut output = lock(&shared);
-            if !output.pending.is_empty() {
+            if output.pending.back().is_some_and(|last| *last != b'\n') {
                 output.pending.push_back(b'\n');
                 output.pass_lines();
             }
@@ -119,5 +119,19 @@ mod tests {
         assert_eq!(tail.text().await, "one\ntwo\nthree\nfour");
         let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
         assert_eq!(*lines, ["one", "two", "three", "four"]);
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_is_set_after_the_end_gets_the_lines_and_no_other() {
+        for (written, want) in [("one\ntwo\n", vec!["one", "two"]), ("one\n\ntwo", vec!["one", "", "two"])] {
+            let (mut theirs, ours) = pipe::pipe().unwrap();
+            let mut tail = Tail::of(ours);
+            theirs.write_all(written.as_bytes()).await.unwrap();
+            drop(theirs);
+            tail.text().await;
+            let (send, lines) = std::sync::mpsc::channel();
+            tail.set_listener(Some(Opaque(Arc::new(move |line: &str| send.send(line.to_owned()).unwrap()))));
+            assert_eq!(lines.try_iter().collect::<Vec<_>>(), want);
+        }
     }
 }
