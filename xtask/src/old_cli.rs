@@ -7,7 +7,7 @@ use xtask::project::Project;
 
 use crate::node;
 
-/// These are Node programs. The newest is a native executable, and comes from `PyPI`.
+/// These are Node programs, the oldest first. The newest is a native executable, and comes from `PyPI`.
 pub(crate) const VERSIONS: [&str; 2] = ["2.0.0", "2.1.50"];
 
 /// Names the CLI to test with.

@@ -6,10 +6,10 @@ use anyhow::{Result, ensure};
 use xtask::project::{DEV, Project, published, stdout_of};
 use xtask::wheel;
 
-use crate::package;
 use crate::test::part::{self, Kind, Part, Stage};
 use crate::test::report::Output;
 use crate::test::{Options, run_parts};
+use crate::{old_cli, package};
 
 /// A target that can be checked without a C compiler.
 const MACOS: &str = "aarch64-apple-darwin";
@@ -21,6 +21,9 @@ const PARTS: &[Part] = &[
     check("features", "without default features", features),
     check("macos", "macOS, without a warning", macos),
     check("rust", "tests in Rust, thoroughly", rust),
+    check("old-cli", "tests of the model with old versions of the CLI", |stage, output| {
+        old_cli::VERSIONS.iter().try_for_each(|version| part::old_cli(stage, output, version))
+    }),
     check("python", "the wheel as it is published, with its thorough tests", python),
     check("bench", "the whole benchmark, shortly", |stage, output| {
         stage.project.build(DEV, &[])?;

@@ -39,7 +39,7 @@ impl Need {
             Self::Client => stage.client().map(drop),
             Self::Newest => stage.newest().map(drop),
             Self::Oldest => stage.oldest().map(drop),
-            Self::OldCli => old_cli::VERSIONS.iter().try_for_each(|version| stage.old_cli(version).map(drop)),
+            Self::OldCli => stage.old_cli(old_cli::VERSIONS[0]).map(drop),
             Self::Strace => stage.path().map(drop),
             Self::Conformance => stage.conformance().map(drop),
             Self::Servers => stage.servers(),

@@ -744,7 +744,7 @@ fn a_bridge_that_never_reads_delays_no_other_bridge() {
 
 #[test]
 fn unread_answers_use_bounded_memory_and_delay_no_other_call() {
-    const CALLS: usize = 120;
+    const CALLS: usize = 80;
     const BYTES: usize = 9_000_000;
     let host = Host::start();
     let mut deaf: Vec<_> = (0..CALLS).map(|_| Wire::connect(&host.socket)).collect();

@@ -70,6 +70,9 @@ pub(crate) fn time() -> String {
     time_server().to_str().unwrap().to_owned()
 }
 
+/// A server of our own, where it does not matter whose it is: it starts in a moment.
+const OURS: [&str; 5] = [env!("CARGO_BIN_EXE_toolbridge"), "serve", "--demo", "--only", "add"];
+
 pub(crate) fn everything() -> String {
     everything_server().to_str().unwrap().to_owned()
 }
@@ -238,13 +241,14 @@ fn a_commands_prefix_is_the_name_of_its_server() {
 #[test]
 fn http_clients_call_a_server_until_a_signal_ends_all() {
     let world = World::new();
-    let (mut served, printed) = world.start(&["--http", "127.0.0.1:0", "--metrics", "--", &time()]);
+    let (mut served, printed) =
+        world.start(&[&["--http", "127.0.0.1:0", "--metrics", "--"], &OURS[..]].concat());
     let url = printed["url"].as_str().unwrap();
     let (status, list) = over_http(url, "tools/list", json!({}), None);
-    assert_eq!((&*status, names(&list)), ("200", vec!["get_current_time".into(), "convert_time".into()]));
-    let call = json!({ "name": "convert_time", "arguments": noon() });
+    assert_eq!((&*status, names(&list)), ("200", vec!["add".into()]));
+    let call = json!({ "name": "add", "arguments": { "a": 40, "b": 2 } });
     let (_, answer) = over_http(url, "tools/call", call, None);
-    assert_eq!(answer["result"]["structuredContent"]["time_difference"], "-9.0h", "{answer}");
+    assert_eq!(answer["result"]["content"][0]["text"], "42", "{answer}");
     served.signal(Signal::INT);
     assert!(served.wait_within(PATIENCE).success());
     world.nothing_is_left();
@@ -312,18 +316,18 @@ fn over_http_other_machines_need_a_token() {
 #[test]
 fn a_named_session_ignores_stdin_and_ends_on_a_signal() {
     let world = World::new();
-    let (mut served, printed) = world.start(&["--name", "time", "--", &time()]);
+    let (mut served, printed) = world.start(&[&["--name", "sums", "--"], &OURS[..]].concat());
     let [socket, schema] = ["socket", "schema"].map(|key| PathBuf::from(printed[key].as_str().unwrap()));
     assert!(printed["mcp_config"]["mcpServers"]["tools"].is_object(), "{printed}");
     let mut bridge = McpClient::start(&socket, &schema);
     bridge.initialize();
-    let mut attached = McpClient::start_command(world.toolbridge(&["attach", "time"]));
+    let mut attached = McpClient::start_command(world.toolbridge(&["attach", "sums"]));
     attached.initialize();
     let answers = [&mut bridge, &mut attached].map(|client| {
-        eventually("the session shows", PATIENCE, || listed(client).contains(&"convert_time".to_owned()));
-        client.call("convert_time", noon())["result"].clone()
+        eventually("the session shows", PATIENCE, || listed(client).contains(&"add".to_owned()));
+        client.call_text("add", json!({ "a": 40, "b": 2 }))
     });
-    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers, ["42", "42"]);
     // Its stdin was at its end from the start.
     assert!(served.0.try_wait().unwrap().is_none());
     drop((bridge, attached));
@@ -334,7 +338,8 @@ fn a_named_session_ignores_stdin_and_ends_on_a_signal() {
 
 /// An MCP server that only SIGKILL ends.
 fn stubborn(world: &World) -> String {
-    world.write("stubborn.sh", format!("trap '' TERM INT\n'{}'\nwhile :; do sleep 1000; done\n", time()))
+    let server = OURS.join(" ");
+    world.write("stubborn.sh", format!("trap '' TERM INT\n{server}\nwhile :; do sleep 1000; done\n"))
 }
 
 #[test]
@@ -354,12 +359,12 @@ fn a_signal_while_servers_are_started_ends_them_too() {
     // It writes nothing, and ignores signals.
     let script = world.write("mute.sh", "trap '' TERM INT\nwhile :; do sleep 1000; done\n");
     let config = json!({ "mcpServers": {
-        "mute": { "command": "sh", "args": [script] }, "time": { "command": time() },
+        "mute": { "command": "sh", "args": [script] }, "sums": { "command": OURS[0], "args": OURS[1..] },
     } });
     let config = world.write("mcp.json", config.to_string());
     let mut served = Process(world.toolbridge(&["serve", "--mcp-config", &config]).spawn().unwrap());
     eventually("both are started", PATIENCE, || {
-        !world.servers("mute.sh").is_empty() && !world.servers("mcp-server-time").is_empty()
+        !world.servers("mute.sh").is_empty() && !world.servers("serve --demo").is_empty()
     });
     served.signal(Signal::TERM);
     assert_eq!(served.wait_within(PATIENCE).code(), Some(143));
@@ -370,8 +375,8 @@ fn a_signal_while_servers_are_started_ends_them_too() {
 #[test]
 fn a_server_ends_when_toolbridge_is_killed() {
     let world = World::new();
-    let (mut served, _) = world.start(&["--name", "time", "--", &time()]);
-    assert_eq!(world.servers("mcp-server-time").len(), 2);
+    let (mut served, _) = world.start(&[&["--name", "sums", "--"], &OURS[..]].concat());
+    assert_eq!(world.servers("serve --demo").len(), 2, "toolbridge and its server");
     served.0.kill().unwrap();
     served.0.wait().unwrap();
     eventually("no process is left", PATIENCE, || processes_of(world.0.path()).next().is_none());
@@ -432,7 +437,9 @@ fn a_server_that_cannot_be_started_is_one_error_with_a_hint() {
         (1, "MCP server `echo` ended before it had answered", "try the command in a shell"),
     );
     // The servers that were started are not left behind.
-    let config = json!({ "mcpServers": { "time": { "command": time() }, "none": { "command": missing } } });
+    let config = json!({ "mcpServers": {
+        "sums": { "command": OURS[0], "args": OURS[1..] }, "none": { "command": missing },
+    } });
     let config = world.write("mcp.json", config.to_string());
     refused(&world, &["--mcp-config", &config], (1, "MCP server `none`: there is no file", "check the path"));
 }
@@ -455,15 +462,15 @@ fn an_invalid_server_file_is_reported_with_the_position() {
 #[test]
 fn clashing_names_and_missing_tools_are_reported() {
     let world = World::new();
-    let server = json!({ "command": env!("CARGO_BIN_EXE_toolbridge"), "args": ["serve", "--demo", "--only", "echo", "--only", "add"] });
+    let server = json!({ "command": OURS[0], "args": OURS[1..] });
     let config = world.write("mcp.json", json!({ "mcpServers": { "a": server, "b": server } }).to_string());
-    refused(&world, &["--mcp-config", &config], (1, "two tools are called `echo`", "add --prefix"));
+    refused(&world, &["--mcp-config", &config], (1, "two tools are called `add`", "add --prefix"));
     let mut client = world.client(&["--mcp-config", &config, "--prefix"]);
-    assert_eq!(listed(&mut client), ["a_echo", "a_add", "b_echo", "b_add"]);
+    assert_eq!(listed(&mut client), ["a_add", "b_add"]);
     drop(client);
     // With --prefix given, the hint must not suggest it again.
     let twice = ["--mcp-config", &config, "--mcp-config", &config, "--prefix"];
-    refused(&world, &twice, (1, "two tools are called `a_echo`", "rename one"));
+    refused(&world, &twice, (1, "two tools are called `a_add`", "rename one"));
     let only = ["--demo", "--only", "echoo"];
     refused(
         &world,

@@ -657,7 +657,7 @@ fn any_schema() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(if std::env::var_os("TOOLBRIDGE_TEST_THOROUGH").is_some() { 4000 } else { 1000 }), max_global_rejects: 100_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(if std::env::var_os("TOOLBRIDGE_TEST_THOROUGH").is_some() { 4000 } else { 400 }), max_global_rejects: 100_000, ..ProptestConfig::default() })]
 
     #[test]
     fn the_verdict_is_that_of_the_reference(schema in any_schema(), values in prop::collection::vec(any_value(), 1..8)) {

@@ -527,6 +527,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
         #[test]
         fn the_best_are_those_of_scoring_every_document(
             texts in proptest::collection::vec(("(lock |key |door )?", "((lock|key|keys|door|doors|it) ){0,9}"), 1..60),
