@@ -1,11 +1,11 @@
-//! Builds the bridge executable for packages: small, and statically linked where possible.
+//! Builds the bridge executable: small, and in packages statically linked where possible.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::project::{DEV, Project, run, stdout_of};
+use crate::project::{DIST, Project, run, stdout_of};
 
 /// The package and its executable.
 pub const NAME: &str = "toolbridge-bridge";
@@ -13,14 +13,15 @@ pub const NAME: &str = "toolbridge-bridge";
 /// Builds the executable with a cargo profile; returns its path.
 ///
 /// A static one starts in half the time: there are no libraries to load and relocate. It needs a static C
-/// library, which some systems do not have; then it is linked dynamically.
+/// library, which some systems do not have; then it is linked dynamically. Only released ones are static: their crates are compiled
+/// with the features of the bridge alone, and so once more.
 ///
 /// # Errors
 ///
 /// When it does not compile.
 pub fn build(project: &Project, profile: &str) -> Result<PathBuf> {
-    if profile == DEV {
-        project.build(profile, &[NAME])?;
+    if profile != DIST {
+        project.build(profile, &["toolbridge-cli", NAME])?;
         return Ok(project.built(profile).join(NAME));
     }
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

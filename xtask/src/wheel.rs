@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::project::{DEV, Project, build_alike, run, stdout_of, with_clippy};
+use crate::project::{DEV, DIST, Project, build_alike, run, stdout_of, with_clippy};
 use crate::{bridge, python};
 
 const PACKAGE: &str = "crates/python";
@@ -22,8 +22,15 @@ const EXECUTABLES: &str = "crates/python/python/toolbridge/_bin";
 /// When the build fails, or maturin cannot be installed.
 pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
     let Project { root, target } = project;
-    let python = python::NEWEST.install(project)?;
-    project.build(profile, &["toolbridge-cli"])?;
+    // Together, so that their crates are compiled once; a static bridge is built by itself.
+    let executables = ["toolbridge-cli", bridge::NAME];
+    let executables = if profile == DIST { &executables[..1] } else { &executables[..] };
+    // maturin comes with this environment.
+    let python = std::thread::scope(|scope| {
+        let installing = scope.spawn(|| python::NEWEST.install(project));
+        project.build(profile, executables)?;
+        installing.join().expect("it does not panic")
+    })?;
     put(&project.built(profile).join("toolbridge"), &root.join(COMMANDS))?;
     put(&bridge::build(project, profile)?, &root.join(EXECUTABLES))?;
     _ = std::fs::remove_dir_all(out);
