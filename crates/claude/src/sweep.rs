@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 
 /// The environment variable that marks processes started by a CLI.
 pub(crate) const MARKER: &str = "TOOLBRIDGE_REQUEST";
@@ -32,7 +32,7 @@ impl Mark {
 
     #[cfg(target_os = "linux")]
     fn kill(&self, pid: Pid) {
-        use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+        use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
         // Checked again once the pidfd is open: the process id may have been reused.
         if let Ok(process) = pidfd_open(pid, PidfdFlags::empty())
@@ -70,6 +70,7 @@ mod tests {
     use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
     use std::process::{Child, Command};
 
+    use rustix::process::Signal;
     use toolbridge_scripted::say_unchecked;
     use uuid::Uuid;
 
