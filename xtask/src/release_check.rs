@@ -13,6 +13,9 @@ use crate::{old_cli, package};
 
 const MACOS: &str = "aarch64-apple-darwin";
 
+/// The crates whose tests need nothing that `cargo xtask test` installs.
+const MACOS_TESTED: [&str; 7] = ["core", "socket", "ipc", "mcp", "http", "docs", "park"];
+
 const PARTS: &[Part] = &[
     check("deny", "licences, sources, versions and advisories", deny),
     check("semver", "the public API, compared with the last tag", semver),
@@ -112,13 +115,32 @@ fn macos(stage: &Stage<'_>, output: &Output) -> Result<()> {
         targets.lines().any(|target| target == MACOS),
         "the compiler lacks a target; this installs it: rustup target add {MACOS}"
     );
-    let mut check = stage.cargo(&format!(
-        "check --quiet --target {MACOS} --features toolbridge-cli/html,toolbridge-cli/nats,toolbridge-cli/otel"
-    ));
-    // Nothing is linked, so what a dependency has in C is not needed, nor a compiler for it.
-    check.envs([("CC_aarch64_apple_darwin", "true"), ("AR_aarch64_apple_darwin", "true")]);
+    let check = |arguments: &str| {
+        let mut check = stage.cargo(&format!("check --quiet --target {MACOS} {arguments}"));
+        // Nothing is linked, so what a dependency has in C is not needed, nor a compiler for it.
+        check.envs([("CC_aarch64_apple_darwin", "true"), ("AR_aarch64_apple_darwin", "true")]);
+        check.env("RUSTFLAGS", "-D warnings");
+        check
+    };
+    // The tests that the workflow runs there.
+    let tested = MACOS_TESTED.map(|name| format!("--package toolbridge-{name}")).join(" ");
+    output.run(&mut check(&format!("--tests {tested}")))?;
+    let mut check = check("--features toolbridge-cli/html,toolbridge-cli/nats,toolbridge-cli/otel");
     for name in published()? {
         check.args(["--package", &name]);
     }
-    output.run(check.env("RUSTFLAGS", "-D warnings"))
+    output.run(&mut check)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tests_for_macos_are_those_of_the_workflow() {
+        let workflow = include_str!("../../.github/workflows/ci.yml");
+        let run = workflow.lines().find(|line| line.contains("run: cargo test --package")).unwrap();
+        let named: Vec<_> = run.split("--package toolbridge-").skip(1).map(str::trim).collect();
+        assert_eq!(named, MACOS_TESTED);
+    }
 }

@@ -236,10 +236,9 @@ impl From<UrlTarget> for Target {
 impl fmt::Debug for CommandTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let env: Vec<_> = self.env.keys().collect();
-        let args = format_args!("{} arguments", self.args.len());
         f.debug_struct("Command")
             .field("program", &self.program)
-            .field("args", &args)
+            .field("args", &format_args!("{} arguments", self.args.len()))
             .field("env", &env)
             .field("dir", &self.dir)
             .finish()

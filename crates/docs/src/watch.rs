@@ -193,7 +193,7 @@ mod nowhere {
 }
 
 /// Makes the watch fail in tests.
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 pub(crate) mod fault {
     use std::cell::Cell;
 

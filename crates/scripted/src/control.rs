@@ -40,8 +40,9 @@ impl ControlChannel {
         fs::write(&program, script).expect("a program");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a program");
         // Open for reading and writing, so that opening does not block.
-        let lines = pipe::OpenOptions::new().read_write(true).open_receiver(&read).expect("a pipe");
-        let writer = pipe::OpenOptions::new().read_write(true).open_sender(&write).expect("a pipe");
+        let open = |path| fs::OpenOptions::new().read(true).write(true).open(path).expect("a pipe");
+        let lines = pipe::Receiver::from_file(open(&read)).expect("a pipe");
+        let writer = pipe::Sender::from_file(open(&write)).expect("a pipe");
         Self { program, lines: BufReader::new(lines).lines(), writer }
     }
 

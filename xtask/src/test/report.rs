@@ -128,7 +128,10 @@ impl Report {
         let failed: Vec<_> =
             ended.iter().filter_map(|(name, _, error)| Some((name, error.as_ref()?))).collect();
         for (name, error) in &failed {
-            lines.push(format!("{name}: {error:#}\n  its output: {}", self.file(name).display()));
+            lines.push(format!("{name}: {error:#}"));
+            // A part that ran alone has none: its output was shown.
+            let file = Some(self.file(name)).filter(|file| file.exists());
+            lines.extend(file.map(|file| format!("  its output: {}", file.display())));
         }
         lines.extend((!unchecked.is_empty()).then(|| unchecked.to_owned()));
         lines.push(format!("{} passed, {} failed", ended.len() - failed.len(), failed.len()));

@@ -14,6 +14,7 @@ use crate::disk::{Step, fault};
 use crate::find::Search;
 use crate::limit::HardLimits;
 use crate::root::Root;
+#[cfg(target_os = "linux")]
 use crate::watch;
 
 const QUERIES: [&str; 7] =
@@ -306,6 +307,7 @@ fn small_indexes_are_kept_only_where_a_folder_was_named() {
 }
 
 /// The number of watched folders.
+#[cfg(target_os = "linux")]
 fn watched(search: &Search) -> Option<usize> {
     match &lock(&search.0).watching {
         Watching::Yes(watch) => Some(watch.folders()),

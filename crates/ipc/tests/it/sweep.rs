@@ -178,7 +178,7 @@ fn a_foreign_schema_file_alone_may_belong_to_a_socket_of_another_name() {
 }
 
 fn fifo(path: &Path) {
-    rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
 #[test]
