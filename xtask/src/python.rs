@@ -43,10 +43,6 @@ pub const OLDEST: Environment = Environment {
     interpreters: NEWEST_FIRST,
 };
 
-/// The official MCP server, for the benchmark.
-pub const PEER: Environment =
-    Environment { folder: "bench/mcp", requirements: "bench/peers/mcp.txt", interpreters: INTERPRETERS };
-
 impl Environment {
     /// Creates the environment if it is missing or its requirements have changed; returns its interpreter.
     ///

@@ -20,7 +20,7 @@ pub(crate) enum Need {
     Newest,
     /// The oldest pydantic-ai.
     Oldest,
-    /// Old versions of the CLI.
+    /// The oldest version of the CLI.
     OldCli,
     /// strace, and what the CLI's sandbox needs.
     Strace,
@@ -28,8 +28,6 @@ pub(crate) enum Need {
     Conformance,
     /// An MCP server from npm.
     Servers,
-    /// What the benchmark compares with.
-    Peer,
 }
 
 impl Need {
@@ -43,7 +41,6 @@ impl Need {
             Self::Strace => stage.path().map(drop),
             Self::Conformance => stage.conformance().map(drop),
             Self::Servers => stage.servers(),
-            Self::Peer => stage.peer(),
         }
     }
 }
@@ -58,7 +55,6 @@ pub(crate) struct Setup {
     path: Once<OsString>,
     conformance: Once<Suite>,
     servers: Once<()>,
-    peer: Once<()>,
 }
 
 /// Errors are kept as text, because several parts may need the same thing.
@@ -102,11 +98,6 @@ impl Stage<'_> {
     /// An MCP server from npm.
     pub(crate) fn servers(&self) -> Result<()> {
         once(&self.setup.servers, || servers::install(self.project, &self.client()?))
-    }
-
-    /// The peer in the part `bench`, which would install it itself while nothing else runs.
-    pub(crate) fn peer(&self) -> Result<()> {
-        once(&self.setup.peer, || python::PEER.install(self.project).map(drop))
     }
 
     /// A PATH with strace, and with what the CLI's sandbox needs.
