@@ -104,6 +104,18 @@ pub(crate) const PARTS: &[Part] = &[
             output.run(rustdoc::instead(&mut tests, stage.project))
         },
     },
+    // Early, because its first run checks the types of all that it imports, on one processor.
+    Part {
+        name: "python-style",
+        what: "style and types of the Python package",
+        kind: Kind::Run,
+        needs: &[Need::Newest],
+        after: &["wheel"],
+        run: |stage, output| {
+            let python = stage.newest()?;
+            wheel::checks(stage.project, &python).iter_mut().try_for_each(|check| output.run(check))
+        },
+    },
     // `release-check` runs all of it, with peers. The figures are not used, but it fails when a limit is exceeded; other
     // parts beside it do not matter, because the limits are far.
     Part {
@@ -160,17 +172,6 @@ pub(crate) const PARTS: &[Part] = &[
         needs: &[Need::Client, Need::OldCli],
         after: &["build"],
         run: |stage, output| old_cli(stage, output, old_cli::VERSIONS[0]),
-    },
-    Part {
-        name: "python-style",
-        what: "style and types of the Python package",
-        kind: Kind::Run,
-        needs: &[Need::Newest],
-        after: &["wheel"],
-        run: |stage, output| {
-            let python = stage.newest()?;
-            wheel::checks(stage.project, &python).iter_mut().try_for_each(|check| output.run(check))
-        },
     },
     Part {
         name: "demo",
