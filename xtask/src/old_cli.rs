@@ -7,8 +7,10 @@ use xtask::project::Project;
 
 use crate::node;
 
-/// These are Node programs, the oldest first. The newest is a native executable, and comes from `PyPI`.
-pub(crate) const VERSIONS: [&str; 2] = ["2.0.0", "2.1.50"];
+/// These are Node programs. The newest is a native executable, and comes from `PyPI`.
+pub(crate) const VERSIONS: [&str; 2] = [OLDEST, "2.1.50"];
+
+pub(crate) const OLDEST: &str = "2.0.0";
 
 /// Names the CLI to test with.
 pub(crate) const VARIABLE: &str = "TOOLBRIDGE_TEST_CLAUDE";

@@ -171,7 +171,7 @@ pub(crate) const PARTS: &[Part] = &[
         kind: Kind::Run,
         needs: &[Need::Client, Need::OldCli],
         after: &["build"],
-        run: |stage, output| old_cli(stage, output, old_cli::VERSIONS[0]),
+        run: |stage, output| old_cli(stage, output, old_cli::OLDEST),
     },
     Part {
         name: "demo",

@@ -37,7 +37,7 @@ impl Need {
             Self::Client => stage.client().map(drop),
             Self::Newest => stage.newest().map(drop),
             Self::Oldest => stage.oldest().map(drop),
-            Self::OldCli => stage.old_cli(old_cli::VERSIONS[0]).map(drop),
+            Self::OldCli => stage.old_cli(old_cli::OLDEST).map(drop),
             Self::Strace => stage.path().map(drop),
             Self::Conformance => stage.conformance().map(drop),
             Self::Servers => stage.servers(),
