@@ -9,13 +9,9 @@ fn add(a: f64, b: f64) -> f64 {
     a + b
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    toolbridge::run_bridge_if_asked(); // the CLI starts this program again, as the bridge
-    ask()
-}
-
 #[tokio::main]
-async fn ask() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    toolbridge::run_bridge_if_asked(); // the CLI starts this program again, as the bridge
     let tools = Toolset::builder().with(add {}).build()?;
     let answer = ClaudeCodeModel::new().request(Request::new("What is 40 + 2?").tools(tools)).await?;
     println!("{}", answer.text());

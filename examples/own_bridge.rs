@@ -13,13 +13,9 @@ fn add(a: f64, b: f64) -> f64 {
     a + b
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    toolbridge::run_bridge_if_asked();
-    serve()
-}
-
 #[tokio::main]
-async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    toolbridge::run_bridge_if_asked();
     let tools = Toolset::builder().with(add {}).build()?;
     let session = Session::start(tools).await?;
     println!("{}", session.mcp_config("tools")?);

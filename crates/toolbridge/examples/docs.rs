@@ -11,13 +11,9 @@ async fn shout(text: String) -> String {
     text.to_uppercase()
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    toolbridge::run_bridge_if_asked();
-    ask()
-}
-
 #[tokio::main]
-async fn ask() -> Result<(), Box<dyn std::error::Error>> {
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    toolbridge::run_bridge_if_asked();
     let mut args = std::env::args().skip(1);
     let (Some(workspace), Some(prompt)) = (args.next(), args.next()) else {
         return Err("usage: docs <workspace> <prompt>".into());

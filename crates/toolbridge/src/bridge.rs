@@ -6,7 +6,9 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 
+use tokio::runtime::Handle;
 use toolbridge_core::trace::{Process, Tracer, trace_path};
 use toolbridge_ipc::{Attached, Remote, own_server_info, this_program_is_a_bridge};
 
@@ -15,7 +17,7 @@ use crate::stdio;
 
 /// Becomes a bridge, and does not return, if the command line is `<program> bridge <socket> <schema>`.
 ///
-/// Call it first in `main`, before any thread or runtime starts. With it, the program needs no other
+/// Call it first in `main`, also in that of `#[tokio::main]`. With it, the program needs no other
 /// executable: the CLI starts the program itself as the bridge to its sessions. The CLI is also started
 /// through it: between this process and the CLI, the program runs as a guardian, which ensures that no
 /// process of the CLI outlives this one.
@@ -26,7 +28,12 @@ pub fn run_bridge_if_asked() {
     let [command, socket, schema] = &args[..] else { return };
     // Absolute paths, as sessions write them, so that a program's own command `bridge` still works.
     if command == OsStr::new("bridge") && Path::new(socket).is_absolute() && Path::new(schema).is_absolute() {
-        let code = run_bridge(Path::new(socket), Path::new(schema), None);
+        let bridge = || run_bridge(Path::new(socket), Path::new(schema), None);
+        // The bridge has a runtime of its own, which cannot be started in a thread of another.
+        let code = match Handle::try_current() {
+            Ok(_) => thread::scope(|scope| scope.spawn(bridge).join()).unwrap_or(ExitCode::FAILURE),
+            Err(_) => bridge(),
+        };
         std::process::exit(i32::from(code != ExitCode::SUCCESS));
     }
 }

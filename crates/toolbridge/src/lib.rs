@@ -13,13 +13,9 @@
 //!     a + b
 //! }
 //!
-//! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     toolbridge::run_bridge_if_asked(); // the CLI starts this program again, as the bridge
-//!     serve()
-//! }
-//!
 //! #[tokio::main]
-//! async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     toolbridge::run_bridge_if_asked(); // the CLI starts this program again, as the bridge
 //!     let tools = Toolset::builder().with(add {}).build()?;
 //!     let session = Session::start(tools).await?;
 //!     println!("claude --mcp-config '{}' --allowedTools mcp__tools", session.mcp_config("tools")?);
