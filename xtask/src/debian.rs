@@ -16,7 +16,7 @@ const PROGRAMS: [(&str, &str); 3] = [("strace", "-V"), ("bwrap", "--version"), (
 /// Debian's packages: the programs, and libraries that may be missing.
 const PACKAGES: [&str; 5] = ["strace", "libunwind8", "bubblewrap", "socat", "libwrap0"];
 
-/// A PATH with the programs. If one cannot be installed, the tests that need it fail, or report that they checked nothing.
+/// A PATH with the programs. If one cannot be installed, the tests that need it fail, or report that they are skipped.
 pub(crate) fn path(target: &Path) -> Result<OsString> {
     let path = env::var_os("PATH").unwrap_or_default();
     let missing: Vec<_> =

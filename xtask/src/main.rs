@@ -11,8 +11,8 @@ mod package;
 mod release_check;
 mod rustdoc;
 mod servers;
+mod skipped;
 mod test;
-mod unchecked;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -106,7 +106,8 @@ fn python(stage: &Stage<'_>, output: &Output) -> Result<()> {
     let wheels = stage.project.target.join("wheels-release");
     wheel::install(stage.project, &python, &wheel::build(stage.project, "dist", &wheels)?)?;
     let mut tests = wheel::pytest(stage.project, &python, &wheel::bundled_cli(&stage.client()?)?);
-    output.run(tests.arg("--thorough").env("PATH", stage.path()?))
+    tests.arg("--thorough").env("PATH", stage.path()?);
+    output.run(stage.skipped.tell_pytest(&stage.project.root, &mut tests))
 }
 
 fn macos(stage: &Stage<'_>, output: &Output) -> Result<()> {

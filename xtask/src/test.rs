@@ -18,7 +18,7 @@ use xtask::project::{Project, metadata};
 use self::part::{Kind, PARTS, Part, Stage};
 use self::report::{Outcome, Report};
 use self::setup::Setup;
-use crate::unchecked::Unchecked;
+use crate::skipped::Skipped;
 
 /// How many parts run at the same time.
 const WORKERS: usize = 2;
@@ -49,7 +49,7 @@ pub(crate) fn run_parts(project: &Project, all: &'static [Part], options: &Optio
     }
     let (parts, crates) = chosen(all, &options.names)?;
     let report = Report::begin(project, parts.len() + crates.len())?;
-    let stage = Stage { project, setup: Setup::default(), unchecked: Unchecked::begin(&project.target)? };
+    let stage = Stage { project, setup: Setup::default(), skipped: Skipped::begin(&project.target)? };
     let queue = Queue::new(&parts);
     std::thread::scope(|scope| {
         for need in parts.iter().flat_map(|part| part.needs).collect::<BTreeSet<_>>() {
@@ -66,7 +66,7 @@ pub(crate) fn run_parts(project: &Project, all: &'static [Part], options: &Optio
         let done = part::tests_of(&stage, &report.output(&name)?, &name);
         report.ended(&name, started.elapsed(), Outcome::of(done));
     }
-    Ok(report.finish(&stage.unchecked.list()?))
+    Ok(report.finish(&stage.skipped.list()?))
 }
 
 /// The named parts with their prerequisites, in order; and the named crates.
@@ -246,7 +246,7 @@ mod tests {
         let stage = Stage {
             project: &project,
             setup: Setup::default(),
-            unchecked: Unchecked::begin(&project.target).unwrap(),
+            skipped: Skipped::begin(&project.target).unwrap(),
         };
         let report = Report::begin(&project, PARTS.len()).unwrap();
         let queue = Queue::new(&PARTS.iter().collect::<Vec<_>>());
@@ -255,10 +255,14 @@ mod tests {
                 scope.spawn(|| queue.work(&stage, &report));
             }
         });
-        let summary = report.summary("");
+        let summary = report.summary(&[]);
         for said in ["first: no", "on it: not run: it needs `first`, which failed", "panics: it panicked"] {
             assert!(summary.contains(said), "{summary}");
         }
-        assert!(summary.ends_with("1 passed, 3 failed"), "{summary}");
+        assert!(summary.ends_with("parts: 1 passed, 3 failed; 0 tests skipped"), "{summary}");
+        let summary = report.summary(&["cli::wire::a_test: only root can".to_owned()]);
+        let last =
+            "skipped tests:\n  cli::wire::a_test: only root can\nparts: 1 passed, 3 failed; 1 test skipped";
+        assert!(summary.ends_with(last), "{summary}");
     }
 }

@@ -14,8 +14,8 @@ mod gap;
 mod inject;
 mod page;
 mod servers;
+mod skipped;
 mod thorough;
-mod unchecked;
 mod world;
 
 pub use cli::claude_cli;
@@ -24,8 +24,8 @@ pub use gap::shows;
 pub use inject::{Run, STAND_IN, by_halves, fail_each_call, fail_every, processes_of};
 pub use page::Page;
 pub use servers::{everything_server, nats_server, time_server};
+pub use skipped::say_unchecked;
 pub use thorough::{one_of, thorough};
 pub use toolbridge_testing::{
     Block, ModelRequest, Script, ScriptError, ScriptedModel, ToolResultBlock, Turn, clean_environment,
 };
-pub use unchecked::say_unchecked;

@@ -9,7 +9,7 @@ use xtask::wheel;
 use super::report::Output;
 use super::setup::{Need, Setup};
 use crate::conformance::Server;
-use crate::unchecked::Unchecked;
+use crate::skipped::Skipped;
 use crate::{old_cli, rustdoc};
 
 /// A part, named on the command line.
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
 pub(crate) struct Stage<'a> {
     pub(crate) project: &'a Project,
     pub(crate) setup: Setup,
-    pub(crate) unchecked: Unchecked,
+    pub(crate) skipped: Skipped,
 }
 
 /// All parts, in the order in which they start if they can.
@@ -214,7 +214,7 @@ impl Stage<'_> {
         } else {
             self.project.tested(&format!("test --no-fail-fast --quiet {arguments}"))
         };
-        self.unchecked.tell(&mut command);
+        self.skipped.tell(&mut command);
         command
     }
 
@@ -270,7 +270,7 @@ fn python(stage: &Stage<'_>, output: &Output) -> Result<()> {
     stage.servers()?;
     let mut tests = wheel::pytest(stage.project, &stage.newest()?, &wheel::bundled_cli(&stage.client()?)?);
     tests.env("PATH", stage.path()?).arg("--durations=10");
-    output.run(stage.unchecked.tell_pytest(&stage.project.root, &mut tests))
+    output.run(stage.skipped.tell_pytest(&stage.project.root, &mut tests))
 }
 
 fn python_oldest(stage: &Stage<'_>, output: &Output) -> Result<()> {
@@ -278,7 +278,7 @@ fn python_oldest(stage: &Stage<'_>, output: &Output) -> Result<()> {
     wheel::install(stage.project, &python, &wheel::find(&stage.wheels())?)?;
     let mut tests = wheel::pytest(stage.project, &python, &wheel::bundled_cli(&stage.client()?)?);
     // The tests that show that the package works with what it imports from there.
-    output.run(tests.args(["-m", "oldest"]))
+    output.run(stage.skipped.tell_pytest(&stage.project.root, tests.args(["-m", "oldest"])))
 }
 
 fn python_client(stage: &Stage<'_>, output: &Output) -> Result<()> {
@@ -287,5 +287,5 @@ fn python_client(stage: &Stage<'_>, output: &Output) -> Result<()> {
     tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg(root.join("tests/python"));
     tests.env("TOOLBRIDGE_EXE", stage.built("toolbridge")).env("PYTHONDONTWRITEBYTECODE", "1");
     tests.env("TOOLBRIDGE_HTTP_SERVER", stage.built("examples/conformance"));
-    output.run(stage.unchecked.tell_pytest(root, &mut tests))
+    output.run(stage.skipped.tell_pytest(root, &mut tests))
 }

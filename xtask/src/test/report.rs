@@ -110,14 +110,14 @@ impl Report {
     }
 
     /// Prints the summary; returns whether all parts passed.
-    pub(crate) fn finish(&self, unchecked: &str) -> bool {
-        eprintln!("\n{}", self.summary(unchecked));
+    pub(crate) fn finish(&self, skipped: &[String]) -> bool {
+        eprintln!("\n{}", self.summary(skipped));
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.iter().all(|(_, _, error)| error.is_none())
     }
 
-    /// The times, the failures, the unchecked tests, and the last line.
-    pub(crate) fn summary(&self, unchecked: &str) -> String {
+    /// The times, the failures, the skipped tests with their reasons, and the counts.
+    pub(crate) fn summary(&self, skipped: &[String]) -> String {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = Vec::new();
         for (name, took, error) in &*ended {
@@ -133,8 +133,13 @@ impl Report {
             let file = Some(self.file(name)).filter(|file| file.exists());
             lines.extend(file.map(|file| format!("  its output: {}", file.display())));
         }
-        lines.extend((!unchecked.is_empty()).then(|| unchecked.to_owned()));
-        lines.push(format!("{} passed, {} failed", ended.len() - failed.len(), failed.len()));
+        if !skipped.is_empty() {
+            lines.push("skipped tests:".to_owned());
+            lines.extend(skipped.iter().map(|test| format!("  {test}")));
+        }
+        let tests = if skipped.len() == 1 { "test" } else { "tests" };
+        let (passed, failed) = (ended.len() - failed.len(), failed.len());
+        lines.push(format!("parts: {passed} passed, {failed} failed; {} {tests} skipped", skipped.len()));
         lines.join("\n")
     }
 }

@@ -104,7 +104,7 @@ fn a_strangers_file_costs_a_start_one_stat_and_is_never_opened() {
     let mut command = Command::new("strace");
     let traced = command.args(["-f", "-s", "200", "-o"]).arg(&log).stderr(Stdio::null());
     if !Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_ok_and(|code| code.success()) {
-        say_unchecked("there is no strace, or it may not trace");
+        say_unchecked("there is no strace, or it is not permitted to trace");
         return;
     }
     let mut strangers = Vec::new();
