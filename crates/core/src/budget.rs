@@ -46,6 +46,12 @@ impl Budget {
         Some(text.held_by(Share { budget: self.clone(), room: Some(room), overdraft: None }))
     }
 
+    /// The share of a text whose size is known; waits until there is room for it.
+    pub async fn wait(&self, bytes: u32) -> Share {
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await.ok();
+        Share { budget: self.clone(), room, overdraft: None }
+    }
+
     /// A message's share, still empty.
     #[must_use]
     pub fn share(&self) -> Share {

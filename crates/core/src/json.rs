@@ -136,7 +136,8 @@ impl RawJson {
     }
 
     /// The same text, which releases its share of a budget when it is dropped.
-    pub(crate) fn held_by(self, share: crate::Share) -> Self {
+    #[must_use]
+    pub fn held_by(self, share: crate::Share) -> Self {
         Self { text: share.hold(self.text), ..self }
     }
 

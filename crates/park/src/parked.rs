@@ -10,14 +10,14 @@ use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 use tokio::sync::watch;
 use toolbridge_core::{
-    CallContext, CallFuture, CallMeta, Changes, DerivedList, DuplicateName, RawJson, RegistrationError,
-    ToolCall, ToolError, ToolList, ToolSource, ToolSpec,
+    Budget, CallContext, CallFuture, CallMeta, Changes, DerivedList, DuplicateName, RawJson,
+    RegistrationError, ToolCall, ToolError, ToolList, ToolSource, ToolSpec,
 };
 
 use crate::handle::Handle;
 use crate::outcome::Long;
-use crate::place::{Text, put_in_place};
-use crate::shelf::{Owner, Shelf};
+use crate::place::{Filling, MAX_BYTES};
+use crate::shelf::{Item, Owner, Shelf};
 use crate::tools::{self, SaveTo};
 
 /// The default limit for results in characters, the same as the CLI's.
@@ -42,7 +42,11 @@ pub struct Parked<S> {
     results: Arc<Shelf>,
     limit_chars: usize,
     at_most_chars: usize,
-    save_to: Option<SaveTo>,
+    save_to: Option<Arc<SaveTo>>,
+    /// For the texts that replace handles, of all calls.
+    texts: Budget,
+    /// For results that are being read, searched or saved: these never wait for somebody's tool.
+    loaded: Budget,
     on_demand: bool,
     /// Whether a result was ever kept, so that the tools are listed.
     has_kept: AtomicBool,
@@ -100,6 +104,8 @@ impl<S: ToolSource> Parked<S> {
             limit_chars: LIMIT_CHARS,
             at_most_chars: usize::MAX,
             save_to: None,
+            texts: Budget::new(MAX_BYTES as usize),
+            loaded: Budget::new(MAX_BYTES as usize),
             on_demand: false,
             has_kept: AtomicBool::new(false),
             kept: watch::Sender::new(()),
@@ -152,7 +158,7 @@ impl<S: ToolSource> Parked<S> {
         let path = dir.as_ref();
         let opened = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let dir = opened.map_err(|error| ParkError { path: path.to_owned(), error: error.into() })?;
-        self.save_to = Some(SaveTo { dir, shown: path.display().to_string() });
+        self.save_to = Some(Arc::new(SaveTo { dir, shown: path.display().to_string() }));
         self.own = ToolList::of(tools::specs(true).iter());
         Ok(self)
     }
@@ -184,13 +190,22 @@ impl<S: ToolSource> Parked<S> {
         }
         let Some(tool) = self.source.tools().get(&call.name).cloned() else { return Ok(()) };
         let (results, owner, arguments) = (Arc::clone(&self.results), owner.clone(), call.arguments.clone());
-        let put = blocking(move || {
-            let mut load = |handle| load(&results, &owner, handle);
-            put_in_place(&arguments, &tool.input_schema, &mut load)
+        let filling = blocking(move || {
+            Filling::of(&arguments, &tool.input_schema, &mut |handle| find(&results, &owner, handle))
         });
-        if let Some(arguments) = put.await?? {
+        let Some(filling) = filling.await?? else { return Ok(()) };
+        let share = self.texts.wait(filling.bytes).await;
+        // Dropped when the client leaves, and then nobody wants the texts.
+        let wanted = Arc::new(());
+        let still = Arc::downgrade(&wanted);
+        let filled = blocking(move || {
+            let filled = filling.filled(|| still.strong_count() > 0);
+            filled.map(|arguments| arguments.map(|arguments| arguments.held_by(share)))
+        });
+        if let Some(arguments) = filled.await?.map_err(|error| unreadable(&error))? {
             call.arguments = arguments;
         }
+        drop(wanted);
         Ok(())
     }
 
@@ -224,13 +239,17 @@ impl<S: ToolSource> Parked<S> {
     async fn call_own(&self, owner: Owner, call: ToolCall) -> Result<RawJson, ToolError> {
         let handle = tools::handle_of(&call.name, &call.arguments)?;
         let Some(handle) = Handle::parse(&handle) else { return Err(no_handle(&handle)) };
-        let text = {
-            let results = Arc::clone(&self.results);
-            blocking(move || load(&results, &owner, handle)).await??
-        };
-        let text = std::str::from_utf8(&text.text)
-            .map_err(|error| ToolError::new("ParkedHandleError", error.to_string()))?;
-        tools::call(&call.name, &call.arguments, text, self.limit_chars, self.save_to.as_ref())
+        let item = find(&self.results, &owner, handle)?;
+        let share = self.loaded.wait(u32::try_from(item.bytes).unwrap_or(MAX_BYTES).min(MAX_BYTES)).await;
+        let (most_chars, save_to) = (self.limit_chars, self.save_to.clone());
+        let work = blocking(move || {
+            let text = item.load().map_err(|error| unreadable(&error))?;
+            let shown = std::str::from_utf8(&text).map_err(|error| unreadable(&io::Error::other(error)))?;
+            let answer = tools::call(&call.name, &call.arguments, shown, most_chars, save_to.as_deref());
+            drop((text, share));
+            answer
+        });
+        work.await?
     }
 }
 
@@ -247,12 +266,12 @@ fn owner_of(meta: &CallMeta) -> Owner {
     number("process", client.pid?.to_string())
 }
 
-fn load(results: &Shelf, owner: &Owner, handle: Handle) -> Result<Text, ToolError> {
-    let Some(item) = results.get(owner, handle) else { return Err(no_handle(&handle.to_string())) };
-    let text = item.load().map_err(|error| {
-        ToolError::new("ParkedHandleError", format!("the result of `{handle}` cannot be read: {error}"))
-    })?;
-    Ok(Text { text, is_json: item.is_json })
+fn find(results: &Shelf, owner: &Owner, handle: Handle) -> Result<Arc<Item>, ToolError> {
+    results.get(owner, handle).ok_or_else(|| no_handle(&handle.to_string()))
+}
+
+fn unreadable(error: &io::Error) -> ToolError {
+    ToolError::new("ParkedHandleError", format!("a kept result cannot be read: {error}"))
 }
 
 fn no_handle(handle: &str) -> ToolError {
@@ -306,6 +325,8 @@ impl<S: ToolSource> ToolSource for Parked<S> {
                 return self.call_own(owner, call).await;
             }
             self.filled(&owner, &mut call).await?;
+            // A tool may drop them while it still works with a copy, which counts until the call ends.
+            let _arguments = call.arguments.clone();
             let limit_chars = self.limit_of(&call.name);
             let result = self.source.call(call, context).await?;
             self.kept(owner, result, limit_chars).await

@@ -1,58 +1,101 @@
 //! Replaces handles by texts.
 
-use std::fmt;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::{fmt, io};
 
+use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize as _};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbridge_core::{RawJson, ToolError};
 
 use crate::handle::Handle;
+use crate::shelf::Item;
 
 /// The limit for the depth of a handle in the arguments, and for following references in a schema.
 const MAX_DEPTH: usize = 32;
 
-/// The limit for arguments after the replacement: more than any front carries.
-const MAX_BYTES: usize = 256 << 20;
+/// The limit for arguments after the replacement, and for those of all calls together: more than any front carries.
+pub(crate) const MAX_BYTES: u32 = 256 << 20;
 
-/// The text of a handle.
-pub(crate) struct Text {
-    pub(crate) text: bytes::Bytes,
-    pub(crate) is_json: bool,
+/// Arguments with handles, and what replaces them.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    parts: Vec<Part>,
+    /// The size of the arguments with all texts.
+    pub(crate) bytes: u32,
 }
 
-/// The arguments with each handle replaced by its text; `None` if they have no handle.
-///
-/// `load` finds the text of a handle.
-///
-/// # Errors
-///
-/// When a handle is not known, or the argument does not accept the text.
-pub(crate) fn put_in_place(
-    arguments: &RawJson,
-    schema: &RawJson,
-    load: &mut dyn FnMut(Handle) -> Result<Text, ToolError>,
-) -> Result<Option<RawJson>, ToolError> {
-    if !Handle::may_be_in(arguments.as_str()) {
-        return Ok(None);
+#[derive(Debug)]
+enum Part {
+    Written(Vec<u8>),
+    /// The text of a kept result, as a JSON string.
+    Quoted(Arc<Item>),
+    /// The JSON of a kept result.
+    Json(Arc<Item>),
+}
+
+impl Filling {
+    /// Finds the handles in arguments; `None` if they have none. `find` returns the result of a handle.
+    ///
+    /// # Errors
+    ///
+    /// When a handle is not known, the argument does not accept the text, or the texts are too long.
+    pub(crate) fn of(
+        arguments: &RawJson,
+        schema: &RawJson,
+        find: &mut dyn FnMut(Handle) -> Result<Arc<Item>, ToolError>,
+    ) -> Result<Option<Self>, ToolError> {
+        if !Handle::may_be_in(arguments.as_str()) {
+            return Ok(None);
+        }
+        let schema: Value = schema.decode().unwrap_or_default();
+        let Ok(raw) = arguments.decode::<&RawValue>() else { return Ok(None) };
+        let mut writer = Writer { root: &schema, find, parts: Vec::new(), out: Vec::new(), bytes: 0 };
+        writer.write(raw, &schema, "", 0)?;
+        if writer.parts.is_empty() {
+            return Ok(None);
+        }
+        writer.end_part();
+        let bytes = u32::try_from(writer.bytes).map_err(|error| refused("", &error.to_string()))?;
+        Ok(Some(Self { parts: writer.parts, bytes }))
     }
-    let schema: Value = schema.decode().unwrap_or_default();
-    let mut writer = Writer { root: &schema, load, out: Vec::new(), has_put: false };
-    let raw: &RawValue = match arguments.decode() {
-        Ok(raw) => raw,
-        Err(_) => return Ok(None),
-    };
-    writer.write(raw, &schema, "", 0)?;
-    Ok(writer.has_put.then(|| RawJson::written(writer.out)))
+
+    /// The arguments with each handle replaced by its text; `None` as soon as they are not wanted any more.
+    ///
+    /// # Errors
+    ///
+    /// When a text cannot be read.
+    pub(crate) fn filled(self, is_wanted: impl Fn() -> bool) -> io::Result<Option<RawJson>> {
+        let mut out = Vec::with_capacity(self.bytes as usize);
+        for part in self.parts {
+            if !is_wanted() {
+                return Ok(None);
+            }
+            match part {
+                Part::Written(text) => out.extend_from_slice(&text),
+                Part::Quoted(item) => {
+                    let text = item.load()?;
+                    let text = std::str::from_utf8(&text).map_err(io::Error::other)?;
+                    serde_json::to_writer(&mut out, text)?;
+                }
+                Part::Json(item) => out.extend_from_slice(&item.load()?),
+            }
+        }
+        Ok(Some(RawJson::written(out)))
+    }
 }
 
 /// Writes arguments anew. Parts without a handle are copied as they are.
 struct Writer<'a> {
     root: &'a Value,
-    load: &'a mut dyn FnMut(Handle) -> Result<Text, ToolError>,
+    find: &'a mut dyn FnMut(Handle) -> Result<Arc<Item>, ToolError>,
+    parts: Vec<Part>,
+    /// What follows the last of the parts.
     out: Vec<u8>,
-    has_put: bool,
+    /// The size of all parts.
+    bytes: u64,
 }
 
 impl Writer<'_> {
@@ -102,28 +145,30 @@ impl Writer<'_> {
     }
 
     fn put(&mut self, handle: Handle, schema: &Value, path: &str) -> Result<(), ToolError> {
-        let Text { text, is_json } = (self.load)(handle)?;
-        if self.out.len() + text.len() > MAX_BYTES {
+        let item = (self.find)(handle)?;
+        let is_quoted = takes_text(self.root, schema);
+        if !is_quoted && !item.is_json {
+            return Err(refused(path, "it takes JSON, and the result of the handle is plain text"));
+        }
+        self.end_part();
+        self.bytes += if is_quoted { item.quoted_bytes } else { item.bytes };
+        if self.bytes > u64::from(MAX_BYTES) {
             let reason = format!(
                 "the arguments would have more than {MAX_BYTES} bytes with the texts of their handles"
             );
             return Err(refused(path, &reason));
         }
-        self.has_put = true;
-        if takes_text(self.root, schema, 0) {
-            let text = std::str::from_utf8(&text).map_err(|error| refused(path, &error.to_string()))?;
-            return self.write_text(text);
-        }
-        if !is_json {
-            return Err(refused(path, "it takes JSON, and the result of the handle is plain text"));
-        }
-        self.out.extend_from_slice(&text);
+        self.parts.push(if is_quoted { Part::Quoted(item) } else { Part::Json(item) });
         Ok(())
     }
 
+    fn end_part(&mut self) {
+        self.bytes += self.out.len() as u64;
+        self.parts.push(Part::Written(std::mem::take(&mut self.out)));
+    }
+
     fn write_text(&mut self, text: &str) -> Result<(), ToolError> {
-        let mut serializer = serde_json::Serializer::new(&mut self.out);
-        text.serialize(&mut serializer).map_err(|error| refused("", &error.to_string()))
+        serde_json::to_writer(&mut self.out, text).map_err(|error| refused("", &error.to_string()))
     }
 }
 
@@ -141,18 +186,25 @@ fn resolved<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     schema
 }
 
-/// Whether a schema accepts a string. One without types does.
-fn takes_text(root: &Value, schema: &Value, depth: usize) -> bool {
-    let schema = resolved(root, schema);
+/// Whether a schema accepts a string. One without types does. Each schema is looked at once, however often it is
+/// referred to.
+fn takes_text(root: &Value, schema: &Value) -> bool {
     let is_string = |kind: &Value| kind == "string";
-    if let Some(kind) = schema.get("type") {
-        return is_string(kind) || kind.as_array().is_some_and(|kinds| kinds.iter().any(is_string));
+    let (mut seen, mut left) = (HashSet::new(), vec![schema]);
+    while let Some(schema) = left.pop() {
+        let schema = resolved(root, schema);
+        if !seen.insert(std::ptr::from_ref(schema)) {
+            continue;
+        }
+        let choices = ["anyOf", "oneOf"].iter().find_map(|choice| schema.get(choice)?.as_array());
+        match (schema.get("type"), choices) {
+            (Some(Value::Array(kinds)), _) if !kinds.iter().any(is_string) => {}
+            (Some(kind), _) if !kind.is_array() && !is_string(kind) => {}
+            (None, Some(choices)) => left.extend(choices),
+            _ => return true,
+        }
     }
-    let choices = ["anyOf", "oneOf"].iter().find_map(|choice| schema.get(choice)?.as_array());
-    match choices {
-        Some(choices) if depth < MAX_DEPTH => choices.iter().any(|one| takes_text(root, one, depth + 1)),
-        _ => true,
-    }
+    false
 }
 
 /// An object's members in order, unparsed.
@@ -187,12 +239,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::shelf::Shelf;
 
     fn put(arguments: &str, schema: &Value, text: &str, is_json: bool) -> Result<Option<String>, String> {
         let arguments = RawJson::parse(arguments.to_owned()).unwrap();
-        let mut load = |_| Ok(Text { text: text.to_owned().into(), is_json });
-        let outcome = put_in_place(&arguments, &RawJson::from(schema), &mut load);
-        outcome.map(|put| put.map(|put| put.to_string())).map_err(|error| error.to_string())
+        let (_, item) = Shelf::default().put(None, text.to_owned().into(), is_json).unwrap();
+        let filling = Filling::of(&arguments, &RawJson::from(schema), &mut |_| Ok(Arc::clone(&item)));
+        let Some(filling) = filling.map_err(|error| error.to_string())? else { return Ok(None) };
+        let bytes = filling.bytes as usize;
+        let filled = filling.filled(|| true).unwrap().unwrap();
+        assert_eq!(filled.as_bytes().len(), bytes);
+        Ok(Some(filled.to_string()))
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub(crate) struct Item {
     pub(crate) is_json: bool,
     pub(crate) bytes: u64,
     pub(crate) lines: u64,
+    /// The size of the text as a JSON string.
+    pub(crate) quoted_bytes: u64,
     place: Place,
 }
 
@@ -103,7 +105,7 @@ impl Shelf {
         if bytes > limit {
             return Err(NotKept::TooLarge { bytes, limit });
         }
-        let lines = count_lines(&text);
+        let (lines, quoted_bytes) = (count_lines(&text), count_quoted(&text));
         let mut kept = self.kept();
         kept.make_room(bytes, limit);
         let fits = kept.memory + bytes <= self.room.memory_bytes;
@@ -122,7 +124,7 @@ impl Shelf {
             }
             Ok(place) => {
                 let (handle, result) =
-                    (Handle::new(), Arc::new(Item { owner, is_json, bytes, lines, place }));
+                    (Handle::new(), Arc::new(Item { owner, is_json, bytes, lines, quoted_bytes, place }));
                 kept.results.insert(handle, Arc::clone(&result));
                 kept.order.push_back(handle);
                 Ok((handle, result))
@@ -169,6 +171,16 @@ impl Kept {
 fn count_lines(text: &[u8]) -> u64 {
     let ends = text.split(|byte| *byte == b'\n').count().saturating_sub(1) as u64;
     ends + u64::from(text.last().is_some_and(|byte| *byte != b'\n'))
+}
+
+/// The size of a text as a JSON string, as `serde_json` writes it.
+fn count_quoted(text: &[u8]) -> u64 {
+    let size = |byte: &u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    2 + text.iter().map(size).sum::<u64>()
 }
 
 #[cfg(test)]
@@ -243,5 +255,11 @@ mod tests {
         for (text, want) in [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n\n", 2)] {
             assert_eq!(count_lines(text.as_bytes()), want, "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_size_of_a_quoted_text_is_known() {
+        let text: String = (0..0x250).filter_map(char::from_u32).collect();
+        assert_eq!(count_quoted(text.as_bytes()), serde_json::to_string(&text).unwrap().len() as u64);
     }
 }

@@ -1,6 +1,5 @@
 //! The tools for kept results.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -19,6 +18,8 @@ pub(crate) const SAVE: &str = "result_save";
 const DEFAULT_CHARS: usize = 8000;
 const DEFAULT_FOUND: usize = 20;
 const MAX_FOUND: usize = 200;
+/// How much of a text is copied at a time to ignore case.
+const PIECE_BYTES: usize = 64 * 1024;
 /// How much of a line is shown around a match.
 const SHOWN_CHARS: usize = 160;
 const SHOWN_BEFORE: usize = 40;
@@ -190,25 +191,46 @@ fn find(request: &Find, text: &str) -> Result<Value, ToolError> {
     if request.query.is_empty() {
         return Err(wrong(FIND, "`query` is empty; give what to find"));
     }
-    // Folds only ASCII, so that offsets stay the same.
-    let ignores = request.ignore_case == Some(true);
-    let folded = |text: &'_ str| {
-        if ignores { Cow::Owned(text.to_ascii_lowercase()) } else { Cow::Borrowed(text).into_owned().into() }
-    };
-    let (haystack, needle): (Cow<'_, str>, Cow<'_, str>) = (folded(text), folded(&request.query));
     let limit = request.limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND);
     let mut items = Vec::new();
     let (mut total, mut line, mut counted) = (0_usize, 1_usize, 0_usize);
-    for (offset, _) in haystack.match_indices(needle.as_ref()) {
+    each_match(text, &request.query, request.ignore_case == Some(true), |offset| {
         total += 1;
         if items.len() == limit {
-            continue;
+            return;
         }
         line += text[counted..offset].matches('\n').count();
         counted = offset;
         items.push(json!({ "line": line, "offset": offset, "text": around(text, offset) }));
-    }
+    });
     Ok(json!({ "items": items, "total": total }))
+}
+
+/// Calls `found` with the offset of each match. Ignores case in ASCII only, so that offsets stay the same; then it
+/// searches copies of one piece after another.
+fn each_match(text: &str, query: &str, ignores_case: bool, mut found: impl FnMut(usize)) {
+    if !ignores_case {
+        return text.match_indices(query).for_each(|(offset, _)| found(offset));
+    }
+    let query = query.to_ascii_lowercase();
+    let mut start = 0;
+    while start < text.len() {
+        let mut end = text.len().min(start + PIECE_BYTES + query.len());
+        while !text.is_char_boundary(end) {
+            end += 1;
+        }
+        let piece = text[start..end].to_ascii_lowercase();
+        // A match that begins in the last bytes may end in the next piece.
+        let mut next = if end == text.len() { end } else { end - (query.len() - 1) };
+        for (offset, _) in piece.match_indices(&query) {
+            found(start + offset);
+            next = next.max(start + offset + query.len());
+        }
+        while !text.is_char_boundary(next) {
+            next -= 1;
+        }
+        start = next;
+    }
 }
 
 /// The text around an offset, on its line.
@@ -323,6 +345,19 @@ mod tests {
         assert_eq!((&found["total"], found["items"].as_array().unwrap().len()), (&json!(3), 1));
         assert_eq!(called(FIND, json!({ "query": "none such" }), &text).unwrap()["total"], 0);
         assert!(called(FIND, json!({ "query": "" }), &text).unwrap_err().contains("`query` is empty"));
+    }
+
+    #[test]
+    fn matches_are_found_across_pieces_and_do_not_overlap() {
+        for (piece, query) in [("Größe日本語KEY", "e日本語key"), ("aA", "aaa"), ("日", "日日"), ("xY", "z")]
+        {
+            let text = piece.repeat(3 * PIECE_BYTES / piece.len() + 5);
+            let want: Vec<_> =
+                text.to_ascii_lowercase().match_indices(query).map(|(offset, _)| offset).collect();
+            let mut got = Vec::new();
+            each_match(&text, query, true, |offset| got.push(offset));
+            assert_eq!(got, want, "{query}");
+        }
     }
 
     #[test]
