@@ -13,7 +13,7 @@ use toolbridge_core::{
     Asked, CallMeta, CancellationToken, Progress, RawJson, Step, ToolCall, ToolError, Underway,
 };
 use toolbridge_mcp::wire::{
-    Call, Entrance, Era, ErrorData, IdKey, Retry, Round, RpcId, error_result, in_one_line, invalid_params,
+    Call, Entrance, Era, ErrorData, Retry, Round, RpcId, error_result, in_one_line, invalid_params,
     invalid_request, no_such_call, progress_line, result_head,
 };
 use tracing::Instrument as _;
@@ -66,8 +66,8 @@ pub(crate) enum Said {
 }
 
 /// Runs a call. The response is a single message if the call is quick and reports no progress, otherwise a
-/// stream of events. If the client closes the request, this future or the response's body is dropped, which
-/// cancels the call.
+/// stream of events. If the client closes the request, this future or the response's body is dropped; without a
+/// session, that cancels the call.
 pub(crate) async fn answer(shared: &Arc<Shared>, asked: Request) -> Result<Response, Refusal> {
     let Request { era, id, call, meta, received, session, known } = asked;
     let parts = (call.name.as_str(), &call.arguments, &meta);
@@ -97,10 +97,9 @@ pub(crate) async fn answer(shared: &Arc<Shared>, asked: Request) -> Result<Respo
         return Err(Refusal::new(StatusCode::OK, invalid_request(text)));
     }
     let (says, said) = mpsc::channel(4);
-    let reply = Reply {
-        said,
-        _request: OpenRequest { request: request.clone(), of: session.clone().zip(Some(id.key.clone())) },
-    };
+    // A call of a session goes on without its request: MCP has them cancelled by `notifications/cancelled` alone.
+    let open = session.is_none().then(|| OpenRequest(request.clone()));
+    let reply = Reply { said, _open: open };
     let run = Run { shared: Arc::clone(shared), era, id, session, cancelled, request, says, known };
     let running = async move {
         let _place = place;
@@ -121,31 +120,25 @@ pub(crate) fn retry(
     let (_, resume) = shared.waiting.leave(&retry.state, |its| its == known)?;
     let (says, said) = mpsc::channel(4);
     let request = shared.ended.child_token();
-    let reply = Reply { said, _request: OpenRequest { request: request.clone(), of: None } };
+    let reply = Reply { said, _open: Some(OpenRequest(request.clone())) };
     let retried = Retried { id, progress_token, responses: retry.responses, request, says };
     resume.send(retried).map_err(|_| no_such_call())?;
     Ok(reply)
 }
 
-/// The client's request; dropping it before it is answered cancels the call.
-struct OpenRequest {
-    request: CancellationToken,
-    of: Option<(Arc<Session>, IdKey)>,
-}
+/// A request without a session; dropping it cancels the call.
+struct OpenRequest(CancellationToken);
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        match &self.of {
-            Some((session, id)) => _ = session.claim(id).inspect(CancellationToken::cancel),
-            None => self.request.cancel(),
-        }
+        self.0.cancel();
     }
 }
 
 /// The messages for the client.
 pub(crate) struct Reply {
     said: mpsc::Receiver<Said>,
-    _request: OpenRequest,
+    _open: Option<OpenRequest>,
 }
 
 impl Reply {
@@ -286,7 +279,8 @@ impl Run {
         }
     }
 
-    /// Asks on the stream of the call; the answer arrives in another request of the session.
+    /// Asks on the stream of the call; the answer arrives in another request of the session. The question ends with
+    /// the call, or with its stream.
     fn ask(&self, session: &Arc<Session>, asked: Asked) {
         let (session, ended, says) = (Arc::clone(session), self.cancelled.clone(), self.says.clone());
         tokio::spawn(async move {
@@ -294,7 +288,13 @@ impl Run {
                 let says = says.clone();
                 async move { says.send(Said::Line(line.into())).await }
             };
-            session.questions.ask(asked, ended.cancelled(), send).await;
+            let ended = async {
+                tokio::select! {
+                    () = ended.cancelled() => {}
+                    () = says.closed() => {}
+                }
+            };
+            session.questions.ask(asked, ended, send).await;
         });
     }
 

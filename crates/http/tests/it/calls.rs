@@ -143,35 +143,70 @@ async fn a_cancelled_call_is_dropped_and_has_no_answer() {
     assert!(server.service.metrics().contains("{tool=\"wait\",outcome=\"cancelled\"} 1\n"));
 }
 
+/// Begins a call and closes its request: before the response has begun, or in the middle of a stream.
+async fn close(mut client: Client, shared: &Shared, message: Value, in_stream: bool) {
+    let begun = shared.begun.load(Ordering::SeqCst);
+    if in_stream {
+        // After a few seconds the response has become a stream.
+        let response = client.begin("POST", message.to_string()).await;
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        drop(response);
+        drop(client);
+    } else {
+        let asking = tokio::spawn(async move { client.post(&message).await });
+        until(|| shared.begun.load(Ordering::SeqCst) > begun).await;
+        // The connection is closed with its client.
+        asking.abort();
+        _ = asking.await;
+    }
+}
+
 #[tokio::test]
-async fn a_closed_request_cancels_its_call() {
+async fn a_closed_request_without_a_session_cancels_its_call() {
     let (tools, shared) = tools();
     let server = Server::start(service(tools)).await;
-    // Both protocol versions; before the response has begun, and in the middle of a stream.
-    for round in 0..4 {
+    for in_stream in [false, true] {
         let before = shared.dropped.load(Ordering::SeqCst);
-        let begun = shared.begun.load(Ordering::SeqCst);
-        let params = json!({ "name": "wait", "arguments": {} });
-        let mut client = if round % 2 == 0 { server.session().await } else { server.client().await };
-        let message = match round % 2 {
-            0 => client.message("tools/call", &params),
-            _ => client.stateless("tools/call", params),
-        };
-        if round < 2 {
-            let asking = tokio::spawn(async move { client.post(&message).await });
-            until(|| shared.begun.load(Ordering::SeqCst) > begun).await;
-            // The connection is closed with its client.
-            asking.abort();
-        } else {
-            // After a few seconds the response has become a stream.
-            let response = client.begin("POST", message.to_string()).await;
-            assert_eq!(response.headers()["content-type"], "text/event-stream");
-            drop(response);
-            drop(client);
-        }
+        let mut client = server.client().await;
+        let message = client.stateless("tools/call", json!({ "name": "wait", "arguments": {} }));
+        close(client, &shared, message, in_stream).await;
         until(|| shared.dropped.load(Ordering::SeqCst) > before).await;
     }
     until(|| server.service.metrics().contains("toolbridge_calls_under_way 0\n")).await;
+}
+
+#[tokio::test]
+async fn a_closed_request_of_a_session_does_not_cancel_its_call() {
+    let (tools, shared) = tools();
+    let server = Server::start(service(tools)).await;
+    let mut client = server.session().await;
+    for in_stream in [false, true] {
+        let mut other = client.another().await;
+        let message = other.message("tools/call", &json!({ "name": "wait", "arguments": {} }));
+        close(other, &shared, message.clone(), in_stream).await;
+        // The server notices the end of a connection while it reads from it: a call without a session, whose request
+        // is closed later, ends first.
+        let mut later = server.client().await;
+        let wait = later.stateless("tools/call", json!({ "name": "wait", "arguments": {} }));
+        let before = shared.dropped.load(Ordering::SeqCst);
+        close(later, &shared, wait, false).await;
+        until(|| shared.dropped.load(Ordering::SeqCst) == before + 1).await;
+        assert!(server.service.metrics().contains("toolbridge_calls_under_way 1\n"));
+        if in_stream {
+            // It can still be cancelled.
+            let cancel = json!({
+                "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": message["id"] },
+            });
+            assert_eq!(client.post(&cancel).await.status, 202);
+        } else {
+            shared.go.notify_one();
+        }
+        until(|| server.service.metrics().contains("toolbridge_calls_under_way 0\n")).await;
+    }
+    let metrics = server.service.metrics();
+    assert!(metrics.contains("{tool=\"wait\",outcome=\"ok\"} 1\n"), "{metrics}");
+    // The session goes on.
+    assert_eq!(client.call("raw", json!({})).await.said(), "{}");
 }
 
 #[tokio::test]

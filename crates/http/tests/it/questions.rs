@@ -100,7 +100,7 @@ async fn a_session_is_asked_on_the_stream_of_its_call_and_answers_with_a_request
 }
 
 #[tokio::test]
-async fn a_client_that_vanishes_while_it_is_asked_ends_the_call() {
+async fn a_question_ends_when_the_client_vanishes() {
     let (builder, watch) = asking();
     let server = Server::start(builder).await;
     let mut client = server.client().await;
