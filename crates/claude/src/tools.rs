@@ -174,7 +174,7 @@ impl RequestTools {
             let bytes = EVENT_BYTES + progress.message.as_ref().map_or(0, String::len);
             let event = Event::ToolProgress { id: id.clone(), name: name.clone(), progress };
             // Fails once the request has its answer; the report is no longer needed then.
-            _ = events.send(Report { event, bytes }).await;
+            _ = underway.during(events.send(Report { event, bytes })).await;
         }
     }
 }

@@ -50,10 +50,22 @@ impl Dispatcher {
     /// Runs a call when its turn comes. Dropping the returned value cancels the call, and so does `cancelled`.
     pub fn run<'a>(
         &'a self,
-        mut call: ToolCall,
+        call: ToolCall,
         cancelled: CancellationToken,
         trace: Option<&CallTrace>,
     ) -> Underway<impl Future<Output = Result<RawJson, ToolError>> + use<'a>> {
+        self.run_after(call, cancelled, trace, std::future::ready(()))
+    }
+
+    /// The same, for a front that limits the calls that run: when the call's turn has come, it waits for `begin`,
+    /// so that calls that wait for their turn take no other call's place.
+    pub fn run_after<'a, B: Future<Output = ()> + 'a>(
+        &'a self,
+        mut call: ToolCall,
+        cancelled: CancellationToken,
+        trace: Option<&CallTrace>,
+        begin: B,
+    ) -> Underway<impl Future<Output = Result<RawJson, ToolError>> + use<'a, B>> {
         let mut context = CallContext::new(cancelled);
         if let Some(trace) = trace {
             trace.follow(&mut context);
@@ -61,6 +73,6 @@ impl Dispatcher {
         }
         let (progress, questions) = (call.meta.progress_token.is_some(), call.meta.can_ask);
         let heard = (progress || questions).then(|| context.hear(progress, questions));
-        Underway::new(self.lane.call(&*self.source, call, context), heard)
+        Underway::new(self.lane.call(&*self.source, call, context, begin), heard)
     }
 }

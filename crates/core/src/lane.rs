@@ -21,7 +21,7 @@ pub(crate) struct Lane(Arc<Inner>);
 struct Inner {
     turns: Arc<tokio::sync::Mutex<()>>,
     /// The tool whose call has ended while its handler still runs, because it blocks its thread.
-    overdue: Mutex<Option<String>>,
+    overdue: Mutex<Option<Arc<str>>>,
     changed: Notify,
 }
 
@@ -30,7 +30,7 @@ struct Inner {
 pub(crate) type Turn = Arc<OwnedMutexGuard<()>>;
 
 impl Lane {
-    /// Calls a tool of `source` when this call's turn comes. It fails if the tool fails, if the result is not one
+    /// Calls a tool of `source` when this call's turn has come, and then `begin` has ended. It fails if the tool fails, if the result is not one
     /// that every client can read, or if the turn does not come because a handler whose call has ended does not
     /// return.
     pub(crate) async fn call(
@@ -38,6 +38,7 @@ impl Lane {
         source: &dyn ToolSource,
         call: ToolCall,
         mut context: CallContext,
+        begin: impl Future<Output = ()>,
     ) -> Result<RawJson, ToolError> {
         let tool = call.name.clone();
         let _call = if source.tools().get(&tool).is_some_and(|tool| tool.exclusive) {
@@ -47,6 +48,7 @@ impl Lane {
         } else {
             None
         };
+        begin.await;
         context.mark_began();
         let span = context.span();
         // Toolsets catch their handlers' panics; a panic in any other source must not end its front either.
@@ -67,12 +69,12 @@ impl Lane {
                 *self.overdue() = None;
                 Ok(Arc::new(turn))
             }
-            by = self.blocked() => Err(ToolError::Busy { tool: tool.into(), by }),
+            by = self.blocked() => Err(ToolError::Busy { tool: tool.into(), by: (*by).into() }),
         }
     }
 
     /// Waits until a handler has run for too long after its call ended; returns its tool.
-    async fn blocked(&self) -> String {
+    async fn blocked(&self) -> Arc<str> {
         loop {
             let changed = self.0.changed.notified();
             let by = self.overdue().clone();
@@ -80,7 +82,8 @@ impl Lane {
                 None => changed.await,
                 Some(by) => {
                     tokio::time::sleep(GRACE).await;
-                    if self.overdue().as_ref() == Some(&by) {
+                    // The same call, not only the same tool.
+                    if self.overdue().as_ref().is_some_and(|now| Arc::ptr_eq(now, &by)) {
                         return by;
                     }
                 }
@@ -88,7 +91,7 @@ impl Lane {
         }
     }
 
-    fn overdue(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+    fn overdue(&self) -> std::sync::MutexGuard<'_, Option<Arc<str>>> {
         self.0.overdue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,7 +106,7 @@ struct InTurn<'a> {
 impl Drop for InTurn<'_> {
     fn drop(&mut self) {
         if Arc::strong_count(&self.turn) > 1 {
-            *self.lane.overdue() = Some(std::mem::take(&mut self.tool));
+            *self.lane.overdue() = Some(self.tool.as_str().into());
             self.lane.0.changed.notify_waiters();
         }
     }

@@ -105,6 +105,8 @@ impl Speaker {
 impl CallReceiver {
     async fn next<T>(&self) -> Step<T> {
         loop {
+            // A handler may report without a pause; timers and other tasks get their turn nevertheless.
+            tokio::task::consume_budget().await;
             let next = {
                 let mut said = self.0.lock();
                 let report = said.reports.pop_front().map(Step::Progress);
@@ -155,6 +157,13 @@ pub enum Step<T> {
     Done(T),
 }
 
+async fn next_of<T>(said: Option<&CallReceiver>) -> Step<T> {
+    match said {
+        Some(said) => said.next().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl<F: Future> Underway<F> {
     /// Creates it from a call and, if the caller wants them, its progress and questions.
     pub fn new(call: F, said: Option<CallReceiver>) -> Self {
@@ -174,18 +183,32 @@ impl<F: Future> Underway<F> {
     ///
     /// When called again after the end.
     pub async fn next(&mut self) -> Step<F::Output> {
-        let Some(said) = &self.said else { return Step::Done(self.call.as_mut().await) };
         if self.result.is_none() {
             tokio::select! {
                 biased;
-                step = said.next() => return step,
+                // First, because it holds the call's timeout, and reports may come without a pause.
                 result = self.call.as_mut() => self.result = Some(result),
+                step = next_of(self.said.as_ref()) => return step,
             }
         }
-        match said.try_report() {
+        match self.said.as_ref().and_then(CallReceiver::try_report) {
             Some(report) => Step::Progress(report),
             None => Step::Done(self.result.take().expect("a call ends once")),
         }
+    }
+
+    /// Runs the call while `sending` waits for a caller that may not read. What the call says meanwhile comes with
+    /// the next steps.
+    pub async fn during<T>(&mut self, sending: impl Future<Output = T>) -> T {
+        let mut sending = std::pin::pin!(sending);
+        if self.result.is_none() {
+            tokio::select! {
+                biased;
+                sent = &mut sending => return sent,
+                result = self.call.as_mut() => self.result = Some(result),
+            }
+        }
+        sending.await
     }
 }
 

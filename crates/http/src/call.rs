@@ -1,6 +1,6 @@
 //! Runs calls and writes their responses.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -226,9 +226,13 @@ impl Run {
         trace: Option<&CallTrace>,
     ) -> Option<Result<RawJson, ToolError>> {
         let mut token = meta.progress_token.clone();
-        let mut running = self.begin(shared).await?;
+        let running = Mutex::new(None);
+        let begin = async {
+            let permit = shared.running.acquire().await.ok();
+            *running.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+        };
         let call = ToolCall { name: call.name, arguments: call.arguments, meta };
-        let mut call = shared.dispatcher.run(call, self.cancelled.clone(), trace);
+        let mut call = shared.dispatcher.run_after(call, self.cancelled.clone(), trace, begin);
         // A client that does not read its reports must not block the tool: a newer report replaces an older
         // one.
         let mut report: Option<Progress> = None;
@@ -252,13 +256,14 @@ impl Run {
                         continue;
                     }
                     // A call that waits for a user must not block other calls.
-                    drop(running);
+                    drop(running.lock().unwrap_or_else(PoisonError::into_inner).take());
                     let mut done = None;
                     (token, report) = (self.require(asked, &mut call, &mut done).await?, None);
                     if done.is_some() {
                         return done;
                     }
-                    running = self.begin(shared).await?;
+                    let permit = self.begin(shared).await?;
+                    *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
                 }
                 Step::Done(outcome) => {
                     if let (Some(report), Some(token)) = (report, &token) {
@@ -270,7 +275,7 @@ impl Run {
         }
     }
 
-    /// Waits until the call may run; `None` when it is cancelled.
+    /// Waits until the call may go on; `None` when it is cancelled.
     async fn begin<'a>(&self, shared: &'a Shared) -> Option<SemaphorePermit<'a>> {
         tokio::select! {
             biased;

@@ -192,7 +192,8 @@ impl Server {
                 news = questions.next(&mut connection.reader) => match news? {
                     News::Answered => continue,
                     News::TakenBack(id) => {
-                        connection.send(&write_reply(Reply::Ask(Ask::taken_back(id)))).await?;
+                        let back = write_reply(Reply::Ask(Ask::taken_back(id)));
+                        work.during(connection.send(&back)).await?;
                         continue;
                     }
                     News::Closed => {
@@ -203,11 +204,12 @@ impl Server {
             };
             match step {
                 Step::Progress(report) => {
-                    connection.send(&write_reply(Reply::Progress(Some(report)))).await?;
+                    let report = write_reply(Reply::Progress(Some(report)));
+                    work.during(connection.send(&report)).await?;
                 }
                 Step::Question(asked) => {
-                    let ask = questions.put(asked);
-                    connection.send(&write_reply(Reply::Ask(ask))).await?;
+                    let ask = write_reply(Reply::Ask(questions.put(asked)));
+                    work.during(connection.send(&ask)).await?;
                 }
                 Step::Done(outcome) => break outcome,
             }

@@ -552,7 +552,11 @@ impl<O: Outgoing> Shared<O> {
             let error = ToolError::new("IPCError", text).called(Outcome::TransportError);
             return Ok(Some((Err(error), None)));
         };
-        let running = self.running.acquire().await.ok();
+        let running = Mutex::new(None);
+        let begin = async {
+            let permit = self.running.acquire().await.ok();
+            *running.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+        };
         let (name, meta) = (std::mem::take(&mut job.call.name), std::mem::take(&mut job.meta));
         let mut token = meta.progress_token.clone();
         let cancelled = CancellationToken::new();
@@ -560,10 +564,11 @@ impl<O: Outgoing> Shared<O> {
         let _end = cancelled.clone().drop_guard();
         let ended = cancelled.clone();
         let tool = tool_key(&name);
-        let mut call = self.dispatcher.run(ToolCall { name, arguments, meta }, cancelled, job.trace.as_ref());
-        loop {
+        let call = ToolCall { name, arguments, meta };
+        let mut call = self.dispatcher.run_after(call, cancelled, job.trace.as_ref(), begin);
+        let outcome = loop {
             match (call.next().await, &token) {
-                (Step::Progress(report), Some(token)) => self.report(token, &report).await?,
+                (Step::Progress(report), Some(token)) => call.during(self.report(token, &report)).await?,
                 (Step::Progress(_), None) => {}
                 (Step::Question(asked), _) if job.era == Era::Initialize => {
                     let (shared, ended) = (Arc::clone(self), ended.clone());
@@ -594,7 +599,8 @@ impl<O: Outgoing> Shared<O> {
                             }
                             Entrance::Gone => return Ok(None),
                         };
-                        self.answer(&job.id, job.era, "", &round.result(&seat.state)).await?;
+                        let result = round.result(&seat.state);
+                        call.during(self.answer(&job.id, job.era, "", &result)).await?;
                         let Some(retried) = round.wait(&mut call, &mut seat.retry, &mut done).await else {
                             return Ok(None);
                         };
@@ -602,12 +608,14 @@ impl<O: Outgoing> Shared<O> {
                         (job.id, token) = (retried.id, retried.progress_token);
                     }
                     if let Some(outcome) = done {
-                        return Ok(Some((outcome, running)));
+                        break outcome;
                     }
                 }
-                (Step::Done(outcome), _) => return Ok(Some((outcome, running))),
+                (Step::Done(outcome), _) => break outcome,
             }
-        }
+        };
+        drop(call);
+        Ok(Some((outcome, running.into_inner().unwrap_or_else(PoisonError::into_inner))))
     }
 
     async fn report(&self, token: &RawJson, report: &Progress) -> io::Result<()> {

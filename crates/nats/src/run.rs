@@ -201,7 +201,7 @@ impl Run<'_> {
                 biased;
                 () = self.cancelled.cancelled() => return None,
                 step = work.next() => match step {
-                    Step::Progress(report) => self.reply.progress(report).await,
+                    Step::Progress(report) => work.during(self.reply.progress(report)).await,
                     // Nobody said that there is somebody to ask.
                     Step::Question(asked) => asked.answer(Ok(Answer::Nobody)),
                     Step::Done(outcome) => return Some(outcome),

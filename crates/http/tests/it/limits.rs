@@ -141,6 +141,34 @@ async fn too_many_calls_are_refused_and_the_others_answered() {
 }
 
 #[tokio::test]
+async fn calls_that_wait_for_their_turn_do_not_keep_others_from_running() {
+    let go = Arc::new(Semaphore::new(0));
+    let gone = Arc::clone(&go);
+    let change = move |_: NoArgs| {
+        let go = Arc::clone(&gone);
+        async move { go.acquire().await.unwrap().forget() }
+    };
+    let look = Tool::new("look", "", async |_: NoArgs| "seen").read_only();
+    let tools = Toolset::builder().tool("change", "", change).with(look).build().unwrap();
+    let server = Server::start(service(tools).max_calls(2)).await;
+    let mut calls = Vec::new();
+    for _ in 0..8 {
+        let mut client = server.client().await;
+        calls.push(tokio::spawn(async move {
+            client.ask_stateless("tools/call", json!({ "name": "change" })).await
+        }));
+    }
+    until(|| server.service.metrics().contains("toolbridge_calls_under_way 8\n")).await;
+    let mut client = server.client().await;
+    let answer = in_time(client.ask_stateless("tools/call", json!({ "name": "look" }))).await;
+    assert_eq!(answer.said(), "seen");
+    go.add_permits(8);
+    for call in calls {
+        assert_eq!(in_time(call).await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test]
 async fn the_session_that_is_idle_for_longest_makes_room() {
     let (tools, go, begun) = waiting();
     let server = Server::start(service(tools).max_sessions(2)).await;

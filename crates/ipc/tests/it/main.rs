@@ -4,6 +4,7 @@
 mod fork;
 mod lifecycle;
 mod names;
+mod progress;
 mod questions;
 mod sweep;
 

@@ -13,27 +13,27 @@ use toolbridge_core::{
 };
 use toolbridge_ipc::{Remote, Session};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn send(wire: &mut UnixStream, message: &Value) {
+pub(crate) async fn send(wire: &mut UnixStream, message: &Value) {
     let text = message.to_string();
     wire.write_u32(u32::try_from(text.len()).unwrap()).await.unwrap();
     wire.write_all(text.as_bytes()).await.unwrap();
 }
 
 /// The next message; `None` when the other end has closed.
-async fn receive(wire: &mut UnixStream) -> Option<Value> {
+pub(crate) async fn receive(wire: &mut UnixStream) -> Option<Value> {
     let size = tokio::time::timeout(PATIENCE, wire.read_u32()).await.expect("a frame in time").ok()?;
     let mut bytes = vec![0; size as usize];
     wire.read_exact(&mut bytes).await.unwrap();
     Some(serde_json::from_slice(&bytes).unwrap())
 }
 
-fn request(tool: &str, meta: &Value) -> Value {
+pub(crate) fn request(tool: &str, meta: &Value) -> Value {
     json!({ "method": "call_tool", "params": { "name": tool, "arguments": {}, "meta": meta } })
 }
 
-fn text(text: &str) -> Value {
+pub(crate) fn text(text: &str) -> Value {
     json!({ "result": { "content": [{ "type": "text", "text": text }], "isError": false } })
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf,
 };
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use toolbridge_core::{CallContext, CallFuture, NoArgs, Tool, ToolCall, ToolList, ToolSource, Toolset};
 use toolbridge_mcp::{LineReader, LineWriter, MAX_CALLS_IN_FLIGHT, ServeError, ServerInfo, serve};
@@ -173,6 +174,66 @@ fn counting(started: &Arc<AtomicUsize>) -> Toolset {
         async move { format!("{before}{}", "x".repeat(1000)) }
     };
     Toolset::builder().with(Tool::new("count", "Counts", count).read_only()).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_progress_does_not_hold_its_calls() {
+    let ended = Arc::new(Notify::new());
+    let tell = Arc::clone(&ended);
+    let chat = move |_: NoArgs, context: CallContext| {
+        let ended = Arc::clone(&tell);
+        async move {
+            for step in 1..=1000 {
+                context.progress(f64::from(step), None, None);
+                tokio::task::yield_now().await;
+            }
+            ended.notify_one();
+        }
+    };
+    let mut client = Client::start(Toolset::builder().tool("chat", "", chat).build().unwrap(), 256).await;
+    // The second waits for the turn of the first.
+    for id in [1, 2] {
+        client.call(id, "chat").await;
+    }
+    for _ in [1, 2] {
+        tokio::time::timeout(PATIENCE, ended.notified()).await.expect("the tool goes on");
+    }
+    let (mut newest, mut answered) = ([json!(null), json!(null)], 0);
+    while answered < 2 {
+        let message = client.receive().await;
+        if message["method"] == "notifications/progress" {
+            let of = usize::from(message["params"]["progressToken"] == 2);
+            newest[of] = message["params"]["progress"].clone();
+        } else {
+            answered += 1;
+        }
+    }
+    assert_eq!(newest, [json!(1000), json!(1000)]);
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_their_turn_do_not_keep_others_from_running() {
+    let go = Arc::new(Notify::new());
+    let gone = Arc::clone(&go);
+    let change = move |_: NoArgs| {
+        let go = Arc::clone(&gone);
+        async move { go.notified().await }
+    };
+    let tools = Toolset::builder()
+        .tool("change", "", change)
+        .with(Tool::new("look", "", async |_: NoArgs| "seen").read_only())
+        .build()
+        .unwrap();
+    let mut client = Client::start(tools, 1 << 20).await;
+    for id in 1..=MAX_CALLS_IN_FLIGHT as u64 {
+        client.call(id, "change").await;
+    }
+    client.call(1000, "look").await;
+    assert_eq!(client.receive().await["id"], 1000);
+    for id in 1..=MAX_CALLS_IN_FLIGHT {
+        go.notify_one();
+        assert_eq!(client.receive().await["id"], id);
+    }
 }
 
 #[tokio::test]
