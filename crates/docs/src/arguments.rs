@@ -6,7 +6,7 @@ use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserializer, IntoDeserializer as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -249,7 +249,6 @@ objects! {
     }
 
     struct ManualRead {
-        /// What to read.
         #[serde(rename = "ref")]
         reference: Ref,
         /// How much of it.
@@ -332,14 +331,11 @@ objects! {
     }
 
     struct CopySection {
-        /// A `ref` as given, or `next`; or a list.
-        from_ref: Refs,
+        from_ref: Ref,
         /// File in the vault.
         to_path: String,
         /// Replace, or add at the end.
         mode: Mode,
-        /// With `append`: at the end of this section.
-        under: Option<String>,
         /// Also: `links` that lead where they led, `pictures`, a line of `origin`.
         with: Option<Vec<Along>>,
         /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
@@ -411,56 +407,9 @@ fn digits(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// One or more references.
-#[derive(Debug, Clone)]
-pub(crate) struct Refs(pub(crate) Vec<Ref>);
-
-impl<'de> Deserialize<'de> for Refs {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct RefsVisitor;
-        impl<'de> Visitor<'de> for RefsVisitor {
-            type Value = Refs;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "an object, a string such as {EXAMPLE}, or a list of those")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Refs, E> {
-                RefVisitor.visit_str(text).map(|one| Refs(vec![one]))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Refs, A::Error> {
-                RefVisitor.visit_map(map).map(|one| Refs(vec![one]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Refs, A::Error> {
-                let mut refs = Vec::new();
-                while let Some(one) = list.next_element()? {
-                    refs.push(one);
-                }
-                if refs.is_empty() {
-                    Err(de::Error::custom("the list is empty; name at least one section"))
-                } else {
-                    Ok(Refs(refs))
-                }
-            }
-        }
-        deserializer.deserialize_any(RefsVisitor)
-    }
-}
-
-impl JsonSchema for Refs {
-    fn schema_name() -> Cow<'static, str> {
-        "Refs".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["string", "object", "array"] })
-    }
-}
-
-/// An example of a short reference, for messages.
-const EXAMPLE: &str = "`book/ch16.md#L98`";
+/// Examples of references, for messages.
+pub(crate) const EXAMPLE_REFS: &str =
+    r#"`"book/ch16.md#L98"` or `{"target":"manual","manual_id":"book","path":"ch16.md","start_line":98}`"#;
 
 struct RefVisitor;
 
@@ -468,7 +417,7 @@ impl<'de> Visitor<'de> for RefVisitor {
     type Value = Ref;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an object or a string such as {EXAMPLE}")
+        f.write_str("a string or an object")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Ref, E> {
@@ -477,10 +426,7 @@ impl<'de> Visitor<'de> for RefVisitor {
             Some((manual_id, path)) if !manual_id.is_empty() && !path.is_empty() => {
                 Ok(Ref { manual_id: manual_id.into(), path: path.into(), spot, json_path: None })
             }
-            _ => Err(E::custom(format_args!(
-                "`{}` names no file of a manual; a reference is a string such as {EXAMPLE}",
-                shown(text)
-            ))),
+            _ => Err(E::custom(format_args!("`{}` names no file of a manual", shown(text)))),
         }
     }
 
@@ -513,10 +459,21 @@ impl JsonSchema for Ref {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // Without members: a model only passes on references that it was given.
         json_schema!({
             "type": ["string", "object"],
-            "description": "A `ref` as it was given, such as `book/ch16.md#L98~k3f9a2bcd`, or `next`.",
+            "description": "A `ref` as it was given, such as `book/ch16.md#L98~k3f9a2bcd`, or `next`; or an object with `target` \
+                (`manual`), `manual_id`, `path`, `start_line` (of a section), `json_path` (null), `title`, `signals`, `hash`.",
+            "properties": {
+                "target": { "const": "manual" },
+                "manual_id": { "type": "string" },
+                "path": { "type": "string" },
+                "start_line": { "type": ["integer", "null"] },
+                "json_path": { "type": "null" },
+                "title": { "type": "string" },
+                "signals": {},
+                "hash": { "type": "string" },
+            },
+            "required": ["target", "manual_id", "path"],
         })
     }
 }
@@ -578,7 +535,7 @@ mod tests {
         }
         for text in ["", "a.md", "/a.md", "book/"] {
             let error = serde_json::from_value::<Ref>(text.into()).unwrap_err().to_string();
-            assert!(error.contains("`book/ch16.md#L98`"), "{error}");
+            assert!(error.contains("names no file of a manual"), "{error}");
         }
         let object = serde_json::json!({ "target": "manual", "manual_id": "book", "path": "b.md", "start_line": 2.0,
             "title": "B", "hash": "k3f9a2bcd" });

@@ -1,7 +1,5 @@
 //! Copies from the manuals into the vault. The text stays inside the server.
 
-use serde_json::json;
-
 use crate::answer::{CopiedFile, CopiedSection, FileType};
 use crate::arguments::{Along, CopyFile, CopySection, Mode, Ref, Spot};
 use crate::carry::Carrier;
@@ -15,78 +13,25 @@ use crate::refusal::{Code, Refusal};
 use crate::section::BOM;
 use crate::vault::Vault;
 
-/// Copies one section of an `.md`, or a whole `.json`, or several of them. All are read before anything is
-/// written.
+/// Copies one section of an `.md`, or a whole `.json`.
 pub(crate) fn copy_section(
     shared: &Shared,
     request: &CopySection,
 ) -> Result<(CopiedSection, Option<Note>), Refusal> {
     let Shared { manuals, vault, .. } = shared;
-    let to = match &request.under {
-        None => Vault::destination(&request.to_path, request.mode)?,
-        Some(_) if request.mode == Mode::Overwrite => {
-            return Err(Refusal::parameter("`under` adds to a section; it needs the mode `append`"));
-        }
-        // An append-only file may not be changed in its middle.
-        Some(_) => Vault::destination(&request.to_path, Mode::Overwrite)?,
-    };
-    let refs = &request.from_ref.0;
-    let most = manuals.hard.sections(None);
-    if refs.len() > most {
-        return Err(Refusal::forbidden(format!(
-            "`from_ref` names {} sections, the limit is {most}",
-            refs.len()
-        ))
-        .with(json!({ "sections": refs.len(), "limit_sections": most })));
-    }
-    let taken =
-        refs.iter().map(|reference| take(manuals, reference, request)).collect::<Result<Vec<_>, _>>()?;
+    let to = Vault::destination(&request.to_path, request.mode)?;
+    let Taken { from, mut excerpt, format, room } = take(manuals, &request.from_ref, request)?;
     let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
-    let mut excerpts = taken.into_iter().zip(refs).map(|(taken, reference)| {
-        let Taken { from, excerpt, format, room } = taken;
-        if format.is_markdown() {
-            carrier.prepare(&from, excerpt, reference.spot.offset > 0, room)
-        } else {
-            excerpt
-        }
-    });
-    let mut all = excerpts.next().ok_or_else(|| Refusal::parameter("`from_ref` names nothing"))?;
-    for more in excerpts {
-        if !all.text.is_empty() && !all.text.ends_with(['\n', '\r']) {
-            all.text.push('\n');
-        }
-        all.text.push_str(&more.text);
-        all.truncated |= more.truncated;
-        all.has_bom = false;
-        // Report only the first continuation: it is enough to show that something was cut.
-        all.next = all.next.or(more.next);
-        all.title = match (all.title, more.title) {
-            (Some(one), Some(other)) => Some(format!("{one}; {other}")),
-            (one, other) => one.or(other),
-        };
+    if format.is_markdown() {
+        excerpt = carrier.prepare(&from, excerpt, request.from_ref.spot.offset > 0, room);
     }
-    let written_sections = refs.len() as u64;
-    let note = match &request.under {
-        None => put(vault, &to, request.mode, &all)?,
-        Some(title) => {
-            let written_bytes = vault.receive_under(&to, title, &all.text)?;
-            let truncated = all.truncated;
-            Note {
-                written_path: to.as_str().to_owned(),
-                mode: request.mode,
-                written_bytes,
-                written_sections: None,
-                truncated,
-            }
-        }
-    };
-    let note = Note { written_sections: Some(written_sections), ..note };
+    let note = Note { written_sections: Some(1), ..put(vault, &to, request.mode, &excerpt)? };
     let Note { written_path, written_bytes, truncated, .. } = note.clone();
-    let (title, next) = (all.title, all.next);
+    let Excerpt { title, next, .. } = excerpt;
     let copied = CopiedSection {
         written_path,
         written_bytes,
-        written_sections,
+        written_sections: 1,
         truncated,
         title,
         next,
@@ -111,8 +56,9 @@ fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Tak
     check_with(&from, format, request.with.as_deref())?;
     let max_chars = manuals.hard.copied_chars(request.limits, file_type);
     let spot = &reference.spot;
+    let max_sections = manuals.hard.sections(request.limits);
     let take = match file_type {
-        FileType::Md => Take::Section(manuals.hard.copied_sections(request.limits)),
+        FileType::Md => Take::Section(max_sections),
         // A later line asks for a part, but a `.json` is only copied whole.
         FileType::Json if spot.line.is_some_and(|line| line > 1) => {
             return Err(Refusal::new(
@@ -120,7 +66,7 @@ fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Tak
                 "a `.json` file has no sections and is copied as a whole; leave `start_line` out",
             ));
         }
-        FileType::Json => Take::File(None),
+        FileType::Json => Take::File(max_sections),
     };
     let excerpt = manuals.take(source, spot, take, max_chars)?;
     let next = excerpt.next.map(|next| format!("{}{next}", from.as_str()));
@@ -154,7 +100,7 @@ pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFi
         manuals.admit_file(request.limits)?;
     }
     let max_chars = manuals.hard.copied_chars(request.limits, file_type);
-    let take = Take::File(manuals.hard.copied_sections(request.limits));
+    let take = Take::File(manuals.hard.sections(request.limits));
     let mut excerpt = manuals.take(source, &spot, take, max_chars)?;
     let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
     if format.is_markdown() {
@@ -170,7 +116,7 @@ pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFi
 fn put(vault: &Vault, to: &RelPath, mode: Mode, excerpt: &Excerpt) -> Result<Note, Refusal> {
     // The byte order mark of a file that is copied whole.
     let bom = if excerpt.has_bom { BOM } else { "" };
-    let written_bytes = vault.receive(to, mode, &excerpt.text, bom)?;
+    let written_bytes = vault.receive(to, mode, &excerpt.text, bom, excerpt.is_mid_line)?;
     let truncated = excerpt.truncated;
     Ok(Note { written_path: to.as_str().to_owned(), mode, written_bytes, written_sections: None, truncated })
 }

@@ -23,18 +23,20 @@ pub(crate) struct Excerpt {
     pub(crate) title: Option<String>,
     /// The suffix to append to the file's path to continue after a cut.
     pub(crate) next: Option<String>,
+    /// Whether it continues a line that an earlier call has cut.
+    pub(crate) is_mid_line: bool,
 }
 
-/// How much of a source to take; the numbers limit the headings.
+/// How much of a source to take; the numbers limit the headings. A `.json` has none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Take {
     /// A section's text up to its first subsection.
     Own,
     /// A section with its subsections.
-    Section(Option<usize>),
+    Section(usize),
     /// From a section on, across all levels.
     Sections(usize),
-    File(Option<usize>),
+    File(usize),
 }
 
 /// The selected part of a source.
@@ -75,11 +77,11 @@ pub(crate) fn pick(
             let (run, more) = outline.run(at, count);
             (run.end, more)
         }
-        Take::Section(Some(count)) => match outline.run(at, count) {
+        Take::Section(count) => match outline.run(at, count) {
             (run, true) if run.end < section.range.end => (run.end, true),
             _ => (section.range.end, false),
         },
-        Take::Section(None) | Take::File(_) => (section.range.end, false),
+        Take::File(_) => (section.range.end, false),
     };
     if start > end {
         let refusal = Refusal::not_found(format!(
@@ -193,6 +195,7 @@ impl Excerpt {
             has_bom: false,
             title: Some(title(source, section)),
             next,
+            is_mid_line: false,
         })
     }
 
@@ -234,13 +237,11 @@ impl Excerpt {
         let kept = kept.len();
         text.truncate(kept);
         let truncated = truncated || end.is_some();
-        // No continuation for `.json`: an append starts a new line, so two parts would not join byte for
-        // byte.
-        let next = (truncated && !is_json).then(|| {
+        let next = truncated.then(|| {
             let taken = kept + if has_bom { BOM.len() } else { 0 };
             format!("{}+{taken}", suffix(1, print))
         });
-        Ok(Self { text, truncated, has_bom, title: None, next })
+        Ok(Self { text, truncated, has_bom, title: None, next, is_mid_line: false })
     }
 
     /// The rest of a whole file.
@@ -252,7 +253,7 @@ impl Excerpt {
         is_part: bool,
         max_chars: MaxChars,
     ) -> Result<Self, Refusal> {
-        if spot.print != Some(print) || source.file_type == FileType::Json {
+        if spot.print != Some(print) {
             return Err(Refusal::conflict(format!(
                 "`{}` is not the file that was begun; begin again, without what stands after the path",
                 shown(source.path.below_first())
@@ -265,10 +266,16 @@ impl Excerpt {
             )));
         };
         let (kept, is_cut) = cut_at_line(left, max_chars.chars);
+        let is_mid_line = is_mid_line(text.as_bytes()[spot.offset - 1]);
         let truncated = is_cut || is_part;
         let next = truncated.then(|| format!("{}+{}", suffix(1, print), spot.offset + kept.len()));
-        Ok(Self { text: kept.to_owned(), truncated, has_bom: false, title: None, next })
+        Ok(Self { text: kept.to_owned(), truncated, has_bom: false, title: None, next, is_mid_line })
     }
+}
+
+/// Whether text after this byte is in the middle of a line.
+pub(crate) fn is_mid_line(before: u8) -> bool {
+    !matches!(before, b'\n' | b'\r')
 }
 
 /// The longest prefix that is valid UTF-8, of text that was cut at an arbitrary byte.

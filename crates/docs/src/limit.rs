@@ -76,12 +76,6 @@ impl HardLimits {
         asked.min(self.max_sections)
     }
 
-    /// The maximum number of headings to copy; `None` if the call sets none.
-    pub(crate) fn copied_sections(self, asked: Option<Limits>) -> Option<usize> {
-        let asked = asked.and_then(|limits| limits.max_sections)?;
-        Some(asked.get().min(self.max_sections))
-    }
-
     /// The limit for sections also applies to found sections.
     pub(crate) fn found(self, asked: Option<Count>) -> usize {
         asked.map_or(DEFAULT_FOUND, Count::get).min(self.max_sections)

@@ -84,16 +84,16 @@ impl<'a> Locked<'a> {
         Ok(written)
     }
 
-    /// Appends `bytes` on a new line; returns the number of bytes added.
+    /// Appends `bytes` on a new line, unless they `continue` the last one; returns the number of bytes added.
     ///
     /// The file is replaced by a complete new one, so a process killed in between leaves no partial text.
-    pub(crate) fn append(&self, bytes: &[u8]) -> io::Result<u64> {
+    pub(crate) fn append(&self, bytes: &[u8], continues: bool) -> io::Result<u64> {
         if bytes.is_empty() {
             return Ok(0);
         }
         for _ in 0..ATTEMPTS {
             let before = Stamp::of_file(&self.file)?;
-            let separator = self.separator(before.size)?;
+            let separator = self.separator(before.size, continues)?;
             let temporary = self.replacement()?;
             let copied = disk::copy(&self.file, &temporary.file, before.size)?;
             let written = temporary.fill(&[separator, bytes])?;
@@ -107,18 +107,19 @@ impl<'a> Locked<'a> {
     }
 
     /// The file's size after appending `bytes`.
-    pub(crate) fn size_with(&self, bytes: &[u8]) -> io::Result<u64> {
+    pub(crate) fn size_with(&self, bytes: &[u8], continues: bool) -> io::Result<u64> {
         let size = Stamp::of_file(&self.file)?.size;
         if bytes.is_empty() {
             return Ok(size);
         }
-        Ok(size.saturating_add((self.separator(size)?.len() + bytes.len()) as u64))
+        Ok(size.saturating_add((self.separator(size, continues)?.len() + bytes.len()) as u64))
     }
 
-    /// A line feed if the first `size` bytes do not end with a line break.
-    fn separator(&self, size: u64) -> io::Result<&'static [u8]> {
+    /// A line feed if the first `size` bytes do not end with a line break, and what follows does not `continue` a
+    /// line.
+    fn separator(&self, size: u64, continues: bool) -> io::Result<&'static [u8]> {
         let mut last = *b"\n";
-        if size > 0 {
+        if size > 0 && !continues {
             self.file.read_exact_at(&mut last, size - 1)?;
         }
         Ok(if matches!(last[0], b'\n' | b'\r') { b"" } else { b"\n" })

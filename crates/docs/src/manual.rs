@@ -14,7 +14,7 @@ use crate::answer::{
     TocFile, TocItem,
 };
 use crate::arguments::{Count, Limits, ManualLs, ManualRead, ManualToc, Ref, Scope, Spot};
-use crate::excerpt::{Excerpt, Missed, Picked, Take, pick, shown_title, suffix, valid_prefix};
+use crate::excerpt::{Excerpt, Missed, Picked, Take, is_mid_line, pick, shown_title, suffix, valid_prefix};
 use crate::format::Format;
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars, page};
 use crate::path::RelPath;
@@ -224,7 +224,9 @@ impl Manuals {
         let max_chars = self.hard.chars(request.limits, source.file_type);
         let max_sections = self.hard.sections(request.limits);
         let (scope, take) = match (source.file_type, request.scope) {
-            (FileType::Json, None | Some(Scope::Snippet | Scope::File)) => (Scope::File, Take::File(None)),
+            (FileType::Json, None | Some(Scope::Snippet | Scope::File)) => {
+                (Scope::File, Take::File(max_sections))
+            }
             (FileType::Json, Some(Scope::Section | Scope::Sections)) => {
                 return Err(Refusal::new(
                     Code::InvalidScope,
@@ -232,11 +234,11 @@ impl Manuals {
                 ));
             }
             (FileType::Md, None | Some(Scope::Snippet)) => (Scope::Snippet, Take::Own),
-            (FileType::Md, Some(Scope::Section)) => (Scope::Section, Take::Section(None)),
+            (FileType::Md, Some(Scope::Section)) => (Scope::Section, Take::Section(max_sections)),
             (FileType::Md, Some(Scope::Sections)) => (Scope::Sections, Take::Sections(max_sections)),
             (FileType::Md, Some(Scope::File)) => {
                 self.admit_file(request.limits)?;
-                (Scope::File, Take::File(None))
+                (Scope::File, Take::File(max_sections))
             }
         };
         let path = source.path.clone();
@@ -452,15 +454,15 @@ impl Manuals {
         if let Take::File(most) = take {
             let reading = self.text(source)?;
             let mut end = None;
-            if reading.source.file_type == FileType::Md && (spot.line.is_some() || most.is_some()) {
+            if reading.source.file_type == FileType::Md {
                 let outline = reading.source.format.outline(&reading.text);
                 // The section that a reference names must exist even if the whole file is read.
                 if spot.offset == 0 {
                     self.pick(&outline, &reading.source, spot, take)?;
                 }
                 let at = outline.iter().rposition(|one| one.range.start <= spot.offset).unwrap_or(0);
-                let run = most.map(|count| outline.run(at, count));
-                end = run.and_then(|(run, is_part)| is_part.then_some(run.end));
+                let (run, is_part) = outline.run(at, most);
+                end = is_part.then_some(run.end);
             }
             return Excerpt::whole(reading, end, spot, max_chars);
         }
@@ -469,8 +471,11 @@ impl Manuals {
             let Some(outline) = known else {
                 let (reading, outline) = self.parse(source)?;
                 let picked = self.pick(&outline, &reading.source, spot, take)?;
-                let text = valid_prefix(&reading.text.as_bytes()[picked.range.clone()]);
-                return Excerpt::of(text, &reading.source, &outline, &picked, max_chars);
+                let bytes = reading.text.as_bytes();
+                let text = valid_prefix(&bytes[picked.range.clone()]);
+                let excerpt = Excerpt::of(text, &reading.source, &outline, &picked, max_chars)?;
+                let is_mid_line = spot.offset > 0 && is_mid_line(bytes[picked.range.start - 1]);
+                return Ok(Excerpt { is_mid_line, ..excerpt });
             };
             let picked = self.pick(&outline, &source, spot, take)?;
             let range = &picked.range;
@@ -478,10 +483,15 @@ impl Manuals {
             let end = range
                 .end
                 .min(range.start.saturating_add(max_chars.chars.saturating_mul(4)).saturating_add(4));
-            let bytes = source.bytes(range.start..end);
+            // With the byte before a rest.
+            let before = usize::from(spot.offset > 0);
+            let bytes = source.bytes(range.start - before..end);
             if source.is_unchanged() {
                 let bytes = bytes.map_err(|error| Refusal::system(source.path.as_str(), &error))?;
-                return Excerpt::of(valid_prefix(&bytes), &source, &outline, &picked, max_chars);
+                let (before, bytes) = bytes.split_at(before);
+                let excerpt = Excerpt::of(valid_prefix(bytes), &source, &outline, &picked, max_chars)?;
+                let is_mid_line = before.first().is_some_and(|byte| is_mid_line(*byte));
+                return Ok(Excerpt { is_mid_line, ..excerpt });
             }
             source = self.reopen(&source.path)?;
         }
@@ -600,7 +610,7 @@ pub(crate) mod tests {
         settled: bool,
         change: impl Fn(&std::path::Path) + Copy + 'static,
     ) -> Vec<String> {
-        let takes = [Take::Own, Take::Section(None), Take::File(None)];
+        let takes = [Take::Own, Take::Section(20), Take::File(20)];
         let read = |take| {
             let (dir, manuals) = manual(b"# old\n");
             let path = dir.path().join("m/a.md");

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use toolbridge_core::{CallContext, RawJson, Tool, ToolResult, schema_of};
 
-use crate::arguments::ManualList;
+use crate::arguments::{EXAMPLE_REFS, ManualList};
 use crate::copy;
 use crate::documents::Shared;
 use crate::log::Note;
@@ -202,9 +202,10 @@ where
         }
     };
     // The bridges are as specified: they have an output schema, and their limits may be null. For the others, a model
-    // sees the answers but not their schemas.
+    // sees the answers but not their schemas. References are taken as answers have them, with null members.
     let is_bridge = name.starts_with("bridge_");
-    let arguments = short(shown_schema::<I>(), is_bridge.then_some("limits"), false);
+    let nullable: &[_] = if is_bridge { &["limits", "from_ref"] } else { &["ref"] };
+    let arguments = short(shown_schema::<I>(), nullable, false);
     // Unchecked: `decode` refuses wrong arguments with messages of its own.
     let mut tool = Tool::raw(name, description, arguments, handler).unchecked().title(title);
     if is_bridge {
@@ -234,8 +235,8 @@ fn shown_schema<T: JsonSchema>() -> Value {
 /// The schema without members that no client needs, because every conversation pays for its size. Unknown
 /// members and numbers below 1 are refused with a clear message anyway.
 ///
-/// Optional members may also be null; the schema states this only within the member `nullable`.
-fn short(mut schema: Value, nullable: Option<&str>, says_null: bool) -> Value {
+/// Optional members may also be null; the schema states this only within the members `nullable`.
+fn short(mut schema: Value, nullable: &[&str], says_null: bool) -> Value {
     const IDLE: [&str; 6] = ["$schema", "title", "format", "default", "additionalProperties", "minimum"];
     match &mut schema {
         Value::Object(members) => {
@@ -254,7 +255,7 @@ fn short(mut schema: Value, nullable: Option<&str>, says_null: bool) -> Value {
                 if name == "items" {
                     member.as_object_mut().map(|items| items.remove("description"));
                 }
-                *member = short(member.take(), nullable, says_null || nullable == Some(name));
+                *member = short(member.take(), nullable, says_null || nullable.contains(&name.as_str()));
             }
         }
         Value::Array(items) => {
@@ -286,6 +287,8 @@ fn decode<I: DeserializeOwned>(arguments: &RawJson) -> Result<I, Refusal> {
             reason.truncate(place);
         }
         let reason = shown(&reason);
-        Refusal::parameter(if path == "." { reason } else { format!("`{path}`: {reason}") })
+        let is_ref = matches!(path.split('.').next(), Some("ref" | "from_ref"));
+        let hint = if is_ref { format!("; right is {EXAMPLE_REFS}") } else { String::new() };
+        Refusal::parameter(if path == "." { reason } else { format!("`{path}`: {reason}{hint}") })
     })
 }

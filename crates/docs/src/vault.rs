@@ -21,9 +21,9 @@ use crate::lock::Locked;
 use crate::path::RelPath;
 use crate::print::Hash;
 use crate::range;
-use crate::refusal::{Code, Refusal, shown};
+use crate::refusal::{Code, Refusal};
 use crate::root::{Root, Stamp};
-use crate::section::{BOM, Outline, shortened};
+use crate::section::BOM;
 use crate::snapshot;
 use crate::temporary::{Swept, is_temporary};
 use crate::trash::Trash;
@@ -151,7 +151,7 @@ impl Vault {
                     let file = Locked::to_append(dir, name).map_err(failed)?.ok_or_else(missing)?;
                     // A byte order mark is only valid at the start of a file.
                     let content = request.content.strip_prefix(BOM).unwrap_or(&request.content);
-                    self.append(&path, dir, &file, content.as_bytes())
+                    self.append(&path, dir, &file, content.as_bytes(), false)
                 }
                 Mode::Overwrite => {
                     let old = Locked::to_replace(dir, name).map_err(failed)?.ok_or_else(missing)?;
@@ -201,56 +201,21 @@ impl Vault {
         admit(to_path, Use::Write(mode))
     }
 
-    /// Writes `text`; returns the number of bytes. `bom` is written only when overwriting.
-    pub(crate) fn receive(&self, to: &RelPath, mode: Mode, text: &str, bom: &str) -> Result<u64, Refusal> {
+    /// Writes `text`; returns the number of bytes. `bom` is written only when overwriting. Appended text starts a new
+    /// line, unless it `continues` one.
+    pub(crate) fn receive(
+        &self,
+        to: &RelPath,
+        mode: Mode,
+        text: &str,
+        bom: &str,
+        continues: bool,
+    ) -> Result<u64, Refusal> {
         self.turns.take(to, || match mode {
             Mode::Overwrite => self.put(to, &[bom.as_bytes(), text.as_bytes()], |dir, name, parts| {
                 write::overwrite(dir, name, parts, |old, parts| self.replace_old(to, dir, old, parts))
             }),
-            Mode::Append => self.append_or_create(to, text.as_bytes()),
-        })
-    }
-
-    /// Inserts `text` at the end of the section with that title; returns the number of bytes.
-    pub(crate) fn receive_under(&self, to: &RelPath, title: &str, text: &str) -> Result<u64, Refusal> {
-        let failed = |error| self.failed(to, &error);
-        self.turns.take(to, || {
-            let (folder, name) = to.split();
-            let folder = self.root.folder(folder.as_ref()).map_err(failed)?;
-            let Some(old) = Locked::to_replace(folder.as_fd(), name).map_err(failed)? else {
-                return Err(Refusal::not_found(format!("there is no `{to}` with a section to add to")));
-            };
-            let before =
-                snapshot::read(to.as_str(), || Ok((old.file.try_clone()?, Stamp::of_file(&old.file)?)))?;
-            let outline = Outline::of(&before);
-            let mut called = outline.iter().filter(|section| section.level > 0 && section.title == title);
-            let end = match (called.next(), called.next()) {
-                (Some(section), None) => section.range.end,
-                (None, _) => {
-                    let titles: Vec<_> = outline
-                        .iter()
-                        .filter(|one| one.level > 0)
-                        .map(|one| shortened(&one.title))
-                        .take(20)
-                        .collect();
-                    return Err(Refusal::not_found(format!("`{to}` has no section `{}`", shown(title)))
-                        .with(json!({ "titles": titles })));
-                }
-                (Some(_), Some(_)) => {
-                    return Err(Refusal::conflict(format!(
-                        "`{to}` has more than one section `{}`",
-                        shown(title)
-                    )));
-                }
-            };
-            let (above, below) = before.split_at(end);
-            let own_line = if above.ends_with(['\n', '\r']) { "" } else { "\n" };
-            let next_line =
-                if below.is_empty() || text.is_empty() || text.ends_with(['\n', '\r']) { "" } else { "\n" };
-            let parts = [above, own_line, text, next_line, below];
-            check_new_size(to, parts.iter().map(|part| part.len() as u64).sum())?;
-            self.replace_old(to, folder.as_fd(), &old, &parts.map(str::as_bytes)).map_err(failed)?;
-            Ok((own_line.len() + text.len() + next_line.len()) as u64)
+            Mode::Append => self.append_or_create(to, text.as_bytes(), continues),
         })
     }
 
@@ -296,14 +261,14 @@ impl Vault {
         }
     }
 
-    fn append_or_create(&self, path: &RelPath, text: &[u8]) -> Result<u64, Refusal> {
+    fn append_or_create(&self, path: &RelPath, text: &[u8], continues: bool) -> Result<u64, Refusal> {
         let (folder, name) = path.split();
         let failed = |error| self.failed(path, &error);
         for _ in 0..ATTEMPTS {
             match self.root.folder(folder.as_ref()) {
                 Ok(folder) => {
                     if let Some(file) = Locked::to_append(folder.as_fd(), name).map_err(failed)? {
-                        return self.append(path, folder.as_fd(), &file, text);
+                        return self.append(path, folder.as_fd(), &file, text, continues);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -325,6 +290,7 @@ impl Vault {
         dir: BorrowedFd<'_>,
         file: &Locked<'_>,
         bytes: &[u8],
+        continues: bool,
     ) -> Result<u64, Refusal> {
         if file.has_other_names() {
             return Err(Refusal::forbidden(format!(
@@ -333,9 +299,9 @@ impl Vault {
         }
         let failed = |error| self.failed(path, &error);
         if !bytes.is_empty() {
-            check_new_size(path, file.size_with(bytes).map_err(failed)?)?;
+            check_new_size(path, file.size_with(bytes, continues).map_err(failed)?)?;
         }
-        self.swept(dir, || file.append(bytes)).map_err(failed)
+        self.swept(dir, || file.append(bytes, continues)).map_err(failed)
     }
 
     /// Writes a whole file with `write`, and creates its folders.
@@ -539,7 +505,7 @@ mod tests {
         let mut refusals = vec![vault.create(&create).unwrap_err()];
         std::fs::write(dir.path().join(&path), "old").unwrap();
         refusals.push(vault.write(&write).unwrap_err());
-        refusals.push(vault.receive(&to, Mode::Overwrite, &content, BOM).unwrap_err());
+        refusals.push(vault.receive(&to, Mode::Overwrite, &content, BOM, false).unwrap_err());
         for refusal in refusals {
             assert_eq!(refusal.code, Code::Forbidden, "{}", refusal.message);
             assert_eq!(refusal.details.unwrap()["limit_bytes"], MAX_SOURCE_BYTES);

@@ -152,7 +152,10 @@ mod tests {
         }
 
         fn append(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
-            Locked::to_append(self.handle.as_fd(), name).unwrap().expect("the file is there").append(bytes)
+            Locked::to_append(self.handle.as_fd(), name)
+                .unwrap()
+                .expect("the file is there")
+                .append(bytes, false)
         }
 
         /// Every file's name and content.
@@ -506,7 +509,7 @@ mod tests {
         let holder = Locked::to_append(folder.handle.as_fd(), "a.md").unwrap().unwrap();
         std::thread::scope(|scope| {
             let other = scope.spawn(|| folder.append("a.md", b"second"));
-            holder.append(b"first").unwrap();
+            holder.append(b"first", false).unwrap();
             drop(holder);
             other.join().unwrap().unwrap();
         });

@@ -87,8 +87,10 @@ fn definitions_of_several_sources_do_not_get_into_each_others_way() {
     let workspace = Workspace::with("# A\n[x] and[^1]\n# End\n[x]: https://a.example\n[^1]: One.\n");
     workspace.manual("b.md", "# B\n[x] and[^1]\n# End\n[x]: https://b.example\n[^1]: Two.\n");
     let client = workspace.open();
-    let call = json!({ "from_ref": ["m/a.md#L1", "m/b.md#L1"], "to_path": "x.md", "mode": "append", "with": ["links"] });
-    client.ok("bridge_copy_section", &call);
+    for from in ["m/a.md#L1", "m/b.md#L1"] {
+        let call = json!({ "from_ref": from, "to_path": "x.md", "mode": "append", "with": ["links"] });
+        client.ok("bridge_copy_section", &call);
+    }
     assert_eq!(
         workspace.text("x.md"),
         "# A\n[x](https://a.example) and[^a-1]\n\n[^a-1]: One.\n# B\n[x](https://b.example) and[^b-1]\n\n[^b-1]: Two.\n"
@@ -192,15 +194,17 @@ fn there_are_at_most_fifty_pictures_in_a_call() {
 #[test]
 fn a_copy_that_fails_leaves_no_picture() {
     let workspace = page();
-    workspace.note("deep/x.md", "# A\n");
+    // A file with two names is not appended to.
+    let note = workspace.note("deep/x.md", "# A\n");
+    std::fs::hard_link(note, workspace.path("other.md")).unwrap();
     let client = workspace.open();
     let mut call = with(section(), json!(["pictures"]));
-    (call["mode"], call["under"]) = (json!("append"), json!("None"));
-    assert_eq!(client.code("bridge_copy_section", &call), "not_found");
+    call["mode"] = json!("append");
+    assert_eq!(client.code("bridge_copy_section", &call), "forbidden");
     assert_eq!(workspace.vault(), ["deep", "deep/x.md"]);
     // Files that existed before stay.
     workspace.note("deep/pictures/plan.png", b"\x89PNG one");
-    assert_eq!(client.code("bridge_copy_section", &call), "not_found");
+    assert_eq!(client.code("bridge_copy_section", &call), "forbidden");
     assert_eq!(workspace.vault(), ["deep", "deep/pictures", "deep/pictures/plan.png", "deep/x.md"]);
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::{Client, Workspace, copy, copy_file, reference};
@@ -35,52 +36,172 @@ fn a_section_is_copied_with_its_own_bytes_and_its_subsections() {
 }
 
 #[test]
-fn several_sections_are_copied_at_once_or_not_at_all() {
+fn one_call_copies_one_section() {
     let workspace = Workspace::with("# A\na\n# B\nb");
-    workspace.manual("b.md", "# C\nc");
     let client = workspace.open();
-    let copy = |refs: Value| json!({ "from_ref": refs, "to_path": "x.md", "mode": "overwrite" });
-    let copied =
-        client.ok("bridge_copy_section", &copy(json!(["m/a.md#L3", reference("b.md", 1), "m/a.md#L1"])));
-    assert_eq!(workspace.text("x.md"), "# B\nb\n# C\nc\n# A\na\n");
-    assert_eq!((&copied["written_sections"], &copied["title"]), (&json!(3), &json!("B; C; A")));
-    for (refs, code) in [
-        (json!(["m/a.md#L1", "m/a.md#L2"]), "not_found"),
-        (json!(["m/a.md#L1", "m/none.md"]), "not_found"),
-        (json!([]), "invalid_parameter"),
-        (json!(["m/a.md", 7]), "invalid_parameter"),
-        (json!(vec!["m/a.md#L1"; 21]), "forbidden"),
-    ] {
-        assert_eq!(client.code("bridge_copy_section", &copy(refs.clone())), code, "{refs}");
+    for refs in [json!(["m/a.md#L1", "m/a.md#L3"]), json!(["m/a.md#L1"]), json!([])] {
+        let call = json!({ "from_ref": refs, "to_path": "x.md", "mode": "overwrite" });
+        let error = client.refused("bridge_copy_section", &call);
+        assert_eq!(error["code"], "invalid_parameter", "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            message.contains("\"book/ch16.md#L98\"") && message.contains("\"manual_id\":\"book\""),
+            "{message}"
+        );
     }
-    assert_eq!(workspace.text("x.md"), "# B\nb\n# C\nc\n# A\na\n", "nothing was written");
+    let under = json!({ "from_ref": "m/a.md", "to_path": "x.md", "mode": "append", "under": "A" });
+    assert_eq!(client.code("bridge_copy_section", &under), "invalid_parameter");
+    assert_eq!(workspace.vault(), Vec::<String>::new());
+}
+
+/// Copies as long as there is a `next`, and returns how many calls that took.
+fn copy_all(client: &Client, tool: &str, from: &str, mut call: Value, most: usize) -> usize {
+    for calls in 1.. {
+        let copied = client.ok(tool, &call);
+        assert_eq!(copied["truncated"], !copied["next"].is_null(), "{copied}");
+        if copied["next"].is_null() {
+            return calls;
+        }
+        assert!(calls < most, "there is no end: {copied}");
+        call[from] = copied["next"].clone();
+        call["mode"] = json!("append");
+    }
+    unreachable!("there is always another number")
 }
 
 #[test]
-fn a_section_is_added_under_a_heading() {
-    let workspace = Workspace::with("## New\nnew");
+fn the_limits_hold_also_for_a_call_that_names_none() {
+    let text: String =
+        (0..41).map(|number| format!("{}# T{number}\n", if number == 0 { "" } else { "#" })).collect();
+    let workspace = Workspace::with(&text);
+    for (most, taken) in [(None, 20), (Some(2), 2)] {
+        let mut builder = workspace.builder().allow_file_scope(true);
+        if let Some(most) = most {
+            builder = builder.hard_max_sections(most);
+        }
+        let client = Client::new(builder);
+        let want: String = text.split_inclusive('\n').take(taken).collect();
+        let mut reading = vec![
+            json!({ "ref": "m/a.md", "scope": "section" }),
+            json!({ "ref": "m/a.md", "scope": "sections" }),
+            json!({ "ref": "m/a.md", "scope": "file", "limits": { "allow_file": true } }),
+        ];
+        for call in &mut reading {
+            let mut read = String::new();
+            for calls in 1.. {
+                let answer = client.ok("manual_read", call);
+                read.push_str(answer["text"].as_str().unwrap());
+                if calls == 1 {
+                    assert_eq!(
+                        (&answer["text"], &answer["truncated"]),
+                        (&json!(want), &json!(true)),
+                        "{call}"
+                    );
+                }
+                if answer["next"].is_null() {
+                    break;
+                }
+                assert!(calls < 100, "there is no end: {answer}");
+                call["ref"] = answer["next"].clone();
+            }
+            assert_eq!(read, text, "{call}");
+        }
+        for (tool, from, call) in [
+            ("bridge_copy_section", "from_ref", copy("a.md", 1, "x.md", "overwrite")),
+            ("bridge_copy_file", "from_path", copy_file("a.md", "x.md", "overwrite")),
+        ] {
+            assert_eq!(client.ok(tool, &call)["truncated"], true, "{tool}");
+            assert_eq!(workspace.text("x.md"), want, "{tool}");
+            copy_all(&client, tool, from, call, 100);
+            assert_eq!(workspace.text("x.md"), text, "{tool}");
+        }
+    }
+}
+
+/// Pieces of which every text is made: headings of all kinds, long and empty lines, every line end.
+fn text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        "#{1,4} [a-z日]{0,4}",
+        "[a-z 日é]{0,40}",
+        Just("A\n=".to_owned()),
+        Just("```\n# no\n```".to_owned()),
+        Just("\u{feff}[a](b.md)".to_owned()),
+    ];
+    let end = prop_oneof![4 => Just("\n"), 2 => Just("\r\n"), 1 => Just("\r"), 1 => Just("")];
+    let line = (piece, end).prop_map(|(piece, end)| piece + end);
+    (any::<bool>(), prop::collection::vec(line, 0..12))
+        .prop_map(|(bom, lines)| format!("{}{}", if bom { "\u{feff}" } else { "" }, lines.concat()))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn following_next_until_the_end_gives_the_source_byte_for_byte(
+        text in text(),
+        max_chars in 1_usize..50,
+        max_sections in 1_usize..4,
+        by_server in any::<bool>(),
+    ) {
+        let workspace = Workspace::with(&text);
+        workspace.manual("a.json", &text);
+        let builder = || workspace.builder().allow_file_scope(true);
+        let whole = Client::new(builder().hard_max_sections(1000));
+        let limits = json!({ "max_chars": max_chars, "max_sections": max_sections, "allow_file": true });
+        let (client, limits) = if by_server {
+            let client = Client::new(builder().hard_max_chars(max_chars).hard_max_sections(max_sections));
+            (client, json!({ "allow_file": true }))
+        } else {
+            (Client::new(builder()), limits)
+        };
+        let most = text.chars().count() + 20;
+        let toc = whole.ok("manual_toc", &json!({ "manual_id": "m", "path": "a.md", "full": true }));
+        for node in toc["items"].as_array().unwrap() {
+            let call = |from_ref: &Value| json!({ "from_ref": from_ref, "to_path": "want.md", "mode": "overwrite" });
+            prop_assert_eq!(&whole.ok("bridge_copy_section", &call(&node["ref"]))["truncated"], false);
+            let mut call = with_limits(call(&node["ref"]), limits.clone());
+            call["to_path"] = json!("x.md");
+            copy_all(&client, "bridge_copy_section", "from_ref", call, most);
+            prop_assert_eq!(workspace.text("x.md"), workspace.text("want.md"));
+        }
+        let call = with_limits(copy_file("a.md", "x.md", "overwrite"), limits.clone());
+        copy_all(&client, "bridge_copy_file", "from_path", call, most);
+        prop_assert_eq!(workspace.text("x.md"), text.clone());
+        // Half a `.json` is copied only if the call sets the limit.
+        let limits = json!({ "max_chars": max_chars });
+        let call = with_limits(copy_file("a.json", "x.json", "overwrite"), limits.clone());
+        copy_all(&client, "bridge_copy_file", "from_path", call, most);
+        prop_assert_eq!(workspace.text("x.json"), text.clone());
+        let call = with_limits(copy("a.json", Value::Null, "x.json", "overwrite"), limits);
+        copy_all(&client, "bridge_copy_section", "from_ref", call, most);
+        prop_assert_eq!(workspace.text("x.json"), text);
+    }
+}
+
+/// A part that begins in the middle of a line goes on with that line; all others start on a line of their own.
+#[test]
+fn a_rest_joins_the_line_that_it_continues_and_no_other() {
+    let workspace = Workspace::with("# A\none two three\nfour\n");
     let client = workspace.open();
-    workspace.note("x.md", "# A\na\n## Inner\ni\n# B\nb\n# Twice\n# Twice\n");
-    let under = |title: &str, path: &str, mode: &str| json!({ "from_ref": "m/a.md", "to_path": path, "mode": mode, "under": title });
-    assert_eq!(client.ok("bridge_copy_section", &under("A", "x.md", "append"))["written_bytes"], 11);
-    assert_eq!(workspace.text("x.md"), "# A\na\n## Inner\ni\n## New\nnew\n# B\nb\n# Twice\n# Twice\n");
-    workspace.note("end.md", "# A\na");
-    client.ok("bridge_copy_section", &under("A", "end.md", "append"));
-    assert_eq!(workspace.text("end.md"), "# A\na\n## New\nnew");
-    workspace.note("daily/2025-01-02.md", "# A\n");
-    for (title, path, mode, code) in [
-        ("None", "x.md", "append", "not_found"),
-        ("Twice", "x.md", "append", "conflict"),
-        ("A", "none.md", "append", "not_found"),
-        ("A", "x.md", "overwrite", "invalid_parameter"),
-        ("A", "daily/2025-01-02.md", "append", "forbidden"),
-    ] {
+    for (max_chars, kept, rest) in
+        [(14, "# A\none two ", "three\nfour\n"), (18, "# A\none two three\n", "four\n")]
+    {
+        let mut call = with_limits(copy("a.md", 1, "x.md", "overwrite"), json!({ "max_chars": max_chars }));
+        let next = client.ok("bridge_copy_section", &call)["next"].clone();
+        assert_eq!(workspace.text("x.md"), kept);
+        (call["from_ref"], call["mode"], call["limits"]) = (next, json!("append"), Value::Null);
+        let copied = client.ok("bridge_copy_section", &call);
         assert_eq!(
-            client.code("bridge_copy_section", &under(title, path, mode)),
-            code,
-            "{title} {path} {mode}"
+            (workspace.text("x.md"), &copied["written_bytes"]),
+            (format!("{kept}{rest}"), &json!(rest.len()))
         );
     }
+    workspace.note("y.md", "other");
+    let mut call = with_limits(copy("a.md", 1, "x.md", "overwrite"), json!({ "max_chars": 18 }));
+    call["from_ref"] = client.ok("bridge_copy_section", &call)["next"].clone();
+    (call["to_path"], call["mode"]) = (json!("y.md"), json!("append"));
+    client.ok("bridge_copy_section", &call);
+    assert_eq!(workspace.text("y.md"), "other\nfour\n");
 }
 
 #[test]
@@ -337,7 +458,7 @@ fn max_sections_limits_the_headings_that_are_copied() {
     let client = Client::new(workspace.builder().allow_file_scope(true).hard_max_sections(3));
     let all = "# A\na\n## B\nb\n### C\nc\n## D\nd\n";
     for (most, want, truncated) in [
-        (json!(null), all, false),
+        (json!(null), "# A\na\n## B\nb\n### C\nc\n", true),
         (json!(1), "# A\na\n", true),
         (json!(2), "# A\na\n## B\nb\n", true),
         (json!(3.0), "# A\na\n## B\nb\n### C\nc\n", true),

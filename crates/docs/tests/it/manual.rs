@@ -557,7 +557,7 @@ fn a_scope_says_how_much_is_read() {
     let rows = [
         (json!(null), 1, "# A\na\n", "snippet", false),
         (json!("snippet"), 1, "# A\na\n", "snippet", false),
-        (json!("section"), 1, "# A\na\n## B\nb\n## C\nc\n", "section", false),
+        (json!("section"), 1, "# A\na\n## B\nb\n", "section", true),
         (json!("section"), 3, "## B\nb\n", "section", false),
         (json!("sections"), 3, "## B\nb\n## C\nc\n", "sections", true),
         (json!("sections"), 5, "## C\nc\n# D\nd\n", "sections", false),

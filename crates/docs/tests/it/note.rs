@@ -136,13 +136,11 @@ fn what_is_deleted_can_be_brought_back() {
 fn every_overwrite_can_be_undone_and_redone() {
     let workspace = Workspace::with("# A\nmanual\n");
     let client = Client::new(workspace.builder().allow_file_scope(true));
-    let under = json!({ "from_ref": "m/a.md", "to_path": "x.md", "mode": "append", "under": "Old" });
     for (tool, arguments) in [
         ("vault_write", json!({ "path": "x.md", "content": "new", "mode": "overwrite" })),
         ("vault_replace", json!({ "path": "x.md", "find": "old", "replace": "new" })),
         ("bridge_copy_section", copy("a.md", 1, "x.md", "overwrite")),
         ("bridge_copy_file", copy_file("a.md", "x.md", "overwrite")),
-        ("bridge_copy_section", under),
     ] {
         let old = "\u{feff}# Old\nold\n";
         workspace.note("x.md", old);
