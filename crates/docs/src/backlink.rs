@@ -18,7 +18,7 @@ use crate::print::Hash;
 use crate::refusal::Refusal;
 use crate::root::Stamp;
 use crate::snapshot;
-use crate::vault::{CHANGE, Vault, admit, check_new_size, is_visible};
+use crate::vault::{CHANGE, Vault, admit, check_new_size};
 use crate::write::NotDurable;
 
 /// The links of at most this many notes are changed by a move.
@@ -200,7 +200,7 @@ fn wiki_name(path: &str) -> &str {
 impl Vault {
     pub(crate) fn backlinks<'a>(&self, from: &'a RelPath, to: Option<&'a RelPath>) -> Backlinks<'a> {
         let entries = self.root.walk(None).unwrap_or_default();
-        let files = entries.into_iter().map(|entry| entry.path).filter(is_visible).collect();
+        let files = entries.into_iter().map(|entry| entry.path).collect();
         Backlinks::new(from, to, files)
     }
 

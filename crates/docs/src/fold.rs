@@ -26,7 +26,7 @@ pub(crate) fn fold_name(name: &str) -> String {
 }
 
 /// Unicode's `Default_Ignorable_Code_Point`.
-fn is_ignorable(char: char) -> bool {
+pub(crate) fn is_ignorable(char: char) -> bool {
     matches!(
         char,
         '\u{ad}'

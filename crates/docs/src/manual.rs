@@ -23,7 +23,6 @@ use crate::refusal::{Code, Refusal};
 use crate::root::{Entry, Root, Stamp};
 use crate::section::Outline;
 use crate::snapshot;
-use crate::vault::is_visible;
 
 /// All manuals, `<root>/<manual_id>/…`. They are read-only.
 #[derive(Debug)]
@@ -316,7 +315,7 @@ impl Manuals {
 
     fn is_listed(&self, path: &RelPath) -> bool {
         // A file outside of all manuals has no reference.
-        if self.is_vault { is_visible(path) } else { !path.below_first().is_empty() }
+        self.is_vault || !path.below_first().is_empty()
     }
 
     /// All readable files, of one manual or of all, sorted.

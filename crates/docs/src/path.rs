@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use crate::fold::is_ignorable;
 use crate::refusal::{Code, Refusal, shown};
 
 /// The longest name that common filesystems support.
@@ -50,7 +51,7 @@ impl RelPath {
         let ends_in_dot = names.len() > 1 && names.last() == Some(&".");
         names.retain(|name| *name != ".");
         let fault = text_fault(text)
-            .or_else(|| way_out(text))
+            .or_else(|| is_absolute(text).then_some(Fault::Form("it is absolute")))
             .or_else(|| names.is_empty().then_some(Fault::Form("it names no file")))
             .or_else(|| names.iter().find_map(|name| name_fault(name)))
             .or_else(|| ends_in_dot.then_some(Fault::Form("it ends in `.` and names a folder")));
@@ -63,7 +64,7 @@ impl RelPath {
     /// Checks that a text is a single plain name, such as a manual's id.
     pub(crate) fn parse_name(what: &str, text: &str) -> Result<Self, Refusal> {
         let fault = text_fault(text)
-            .or_else(|| way_out(text))
+            .or_else(|| is_absolute(text).then_some(Fault::Form("it is absolute")))
             .or_else(|| text.contains(SEPARATORS).then_some(Fault::Form("it is more than one name")))
             .or_else(|| (text == ".").then_some(Fault::Form("`.` is no name")))
             .or_else(|| name_fault(text));
@@ -71,6 +72,11 @@ impl RelPath {
             None => Ok(Self(text.to_owned())),
             Some(fault) => Err(unusable(what, text, fault, "handbook")),
         }
+    }
+
+    /// A path of the server's own, which callers cannot use.
+    pub(crate) fn reserved(path: &'static str) -> Self {
+        Self(path.to_owned())
     }
 
     /// A name found on disk; `None` if callers could not use it.
@@ -128,8 +134,8 @@ impl RelPath {
 enum Fault {
     /// It is not a valid path.
     Form(&'static str),
-    /// It would leave its root.
-    WayOut(&'static str),
+    /// A name begins with a dot: other programs run what they find in `.git` or `.obsidian`.
+    Hidden,
 }
 
 fn text_fault(text: &str) -> Option<Fault> {
@@ -147,24 +153,9 @@ pub(crate) fn is_deceptive(char: char) -> bool {
         || matches!(char, '\u{2028}'..='\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a path leaves its root, whatever else is wrong with it.
-fn way_out(text: &str) -> Option<Fault> {
-    let mut names = text.split(SEPARATORS).filter(|name| *name != ".").peekable();
-    if text.starts_with(SEPARATORS) || names.peek().is_some_and(|name| is_drive(name)) {
-        return Some(Fault::WayOut("it is absolute"));
-    }
-    let mut depth = 0_usize;
-    for name in names {
-        match name {
-            "" => {}
-            ".." => match depth.checked_sub(1) {
-                Some(above) => depth = above,
-                None => return Some(Fault::WayOut("its `..` leads out of the folder")),
-            },
-            _ => depth += 1,
-        }
-    }
-    None
+fn is_absolute(text: &str) -> bool {
+    let mut names = text.split(SEPARATORS).skip_while(|name| *name == ".");
+    text.starts_with(SEPARATORS) || names.next().is_some_and(is_drive)
 }
 
 fn name_fault(name: &str) -> Option<Fault> {
@@ -173,6 +164,8 @@ fn name_fault(name: &str) -> Option<Fault> {
         ".." => "it has a `..`",
         name if name.ends_with(['.', ' ']) => "a name in it ends in a dot or a space",
         name if name.len() > MAX_NAME_BYTES => "a name in it is over 255 bytes",
+        // Some file systems do not see the characters that are ignored here.
+        name if name.trim_start_matches(is_ignorable).starts_with('.') => return Some(Fault::Hidden),
         _ => return None,
     };
     Some(Fault::Form(fault))
@@ -184,15 +177,16 @@ fn is_drive(name: &str) -> bool {
 }
 
 fn unusable(what: &str, text: &str, fault: Fault, example: &str) -> Refusal {
-    let (code, fault) = match fault {
-        Fault::Form(fault) => (Code::InvalidPath, fault),
-        Fault::WayOut(fault) => (Code::OutOfScope, fault),
-    };
     let shown = shown(text);
-    Refusal::new(
-        code,
-        format!("{what} `{shown}` cannot be used: {fault}; right would be plain names, as in `{example}`"),
-    )
+    match fault {
+        Fault::Form(fault) => Refusal::new(
+            Code::InvalidPath,
+            format!("{what} `{shown}` cannot be used: {fault}; use plain names, as in `{example}`"),
+        ),
+        Fault::Hidden => Refusal::forbidden(format!(
+            "{what} `{shown}` cannot be used: names that begin with a dot are not listed, read or written"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -207,7 +201,7 @@ mod tests {
             ("a\\b\\c.md", "a/b/c.md"),
             ("./a/./b.md", "a/b.md"),
             ("日本/設定.md", "日本/設定.md"),
-            ("a b/..c/.d", "a b/..c/.d"),
+            ("a b/c..d/e.f.g", "a b/c..d/e.f.g"),
             ("می\u{200c}خواهم.md", "می\u{200c}خواهم.md"),
             ("👩\u{200d}🔬.md", "👩\u{200d}🔬.md"),
         ] {
@@ -217,13 +211,13 @@ mod tests {
 
     #[test]
     fn any_other_path_is_refused_and_the_refusal_says_why() {
-        use Code::{InvalidPath, OutOfScope};
+        use Code::{Forbidden, InvalidPath};
         let long = format!("{}.md", "x".repeat(300));
         let rows: [(Code, &str, &[&str]); 11] = [
-            (OutOfScope, "it is absolute", &["/etc/passwd", "//host/a", "\\etc", "C:\\a.md", "./C:/a.md"]),
-            (OutOfScope, "its `..` leads out of the folder", &["..", "../a.md", "./../a.md", "a/../../b"]),
-            (OutOfScope, "its `..` leads out of the folder", &["a//../../b", "a\\..\\..\\b"]),
+            (InvalidPath, "it is absolute", &["/etc/passwd", "//host/a", "\\etc", "C:\\a.md", "./C:/a.md"]),
+            (InvalidPath, "it has a `..`", &["..", "../a.md", "./../a.md", "a/../../b", "a\\..\\..\\b"]),
             (InvalidPath, "it has a `..`", &["a/..", "a/../b", "a\\..\\b"]),
+            (Forbidden, "names that begin with a dot", &[".a", "a/.b/c", "..a", "./.git/x", "\u{200b}.git"]),
             (InvalidPath, "it has an empty part", &["", "./", "a//b", "a/"]),
             (InvalidPath, "it names no file", &[".", "./."]),
             (InvalidPath, "it ends in `.` and names a folder", &["a/.", "a.md/.", "a\\.", "a/./."]),
@@ -265,7 +259,8 @@ mod tests {
         let long = "x".repeat(256);
         for (code, texts) in [
             (Code::InvalidPath, &["", ".", "a/b", "a\\b", "a/../a", "a\0", "a\r", "a.", "a ", &long][..]),
-            (Code::OutOfScope, &["..", "../m", "a/../..", "/etc", "\\etc", "C:"]),
+            (Code::InvalidPath, &["..", "../m", "a/../..", "/etc", "\\etc", "C:"]),
+            (Code::Forbidden, &[".m"]),
         ] {
             for bad in texts {
                 assert_eq!(RelPath::parse_name("manual_id", bad).unwrap_err().code, code, "{bad:?}");
@@ -276,8 +271,8 @@ mod tests {
     /// Files with such names are not shown to a model, because it could not ask for them.
     #[test]
     fn a_name_that_callers_cannot_use_is_left_out() {
-        let names = ["a.md", "a\n.md", "a\u{202e}.md", "a\\b.md", "a.", "C:"];
-        for (name, want) in names.into_iter().zip([true].into_iter().chain([false; 5])) {
+        let names = ["a.md", "a\n.md", "a\u{202e}.md", "a\\b.md", "a.", "C:", ".a.md"];
+        for (name, want) in names.into_iter().zip([true].into_iter().chain([false; 6])) {
             let child = RelPath::child(None, name);
             assert_eq!(child.is_some(), want, "{name:?}");
             assert_eq!(RelPath::parse(name).ok().filter(|path| path.as_str() == name), child, "{name:?}");

@@ -83,8 +83,7 @@ pub(crate) struct Trash {
 
 impl Default for Trash {
     fn default() -> Self {
-        let path = RelPath::parse(".system/trash").expect("a plain path");
-        Self { path, swept: Swept::default() }
+        Self { path: RelPath::reserved(".system/trash"), swept: Swept::default() }
     }
 }
 

@@ -25,12 +25,10 @@ use crate::refusal::{Code, Refusal};
 use crate::root::{Root, Stamp};
 use crate::section::BOM;
 use crate::snapshot;
-use crate::temporary::{Swept, is_temporary};
+use crate::temporary::Swept;
 use crate::trash::Trash;
 use crate::write::{self, ATTEMPTS, NotDurable};
 
-/// Reserved: cannot be listed, read or written.
-const SYSTEM: &str = ".system";
 /// Contains only notes named by date, which are append-only.
 const DAILY: &str = "daily";
 
@@ -102,13 +100,12 @@ impl Vault {
         };
         let place = folder.as_ref().map_or("vault", RelPath::as_str);
         let entries = self.root.list(folder.as_ref()).map_err(|error| Refusal::system(place, &error))?;
-        let visible = entries.into_iter().filter(|entry| is_visible(&entry.path));
         let entry = |entry: crate::root::Entry| VaultEntry {
             path: entry.path.into(),
             entry_type: if entry.is_dir { EntryType::Dir } else { EntryType::File },
             size_bytes: (!entry.is_dir).then_some(entry.stamp.size),
         };
-        Ok(Entries { entries: visible.map(entry).collect() })
+        Ok(Entries { entries: entries.into_iter().map(entry).collect() })
     }
 
     pub(crate) fn read(&self, request: &VaultRead) -> Result<VaultText, Refusal> {
@@ -397,12 +394,6 @@ pub(crate) fn check_new_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
 /// Checks that a path is valid and allows this use.
 pub(crate) fn admit(path: &str, purpose: Use) -> Result<RelPath, Refusal> {
     let path = RelPath::parse(path)?;
-    if is_system(&path) {
-        return Err(Refusal::forbidden("`.system/` is reserved; choose another folder"));
-    }
-    if path.names().any(is_temporary) {
-        return Err(Refusal::forbidden("names of this form are the server's own, for unfinished files"));
-    }
     if fold_name(path.first()) == DAILY && (purpose != Use::Look || path.first() != DAILY) {
         admit_daily(&path, purpose)?;
     }
@@ -420,15 +411,6 @@ fn admit_daily(path: &RelPath, purpose: Use) -> Result<(), Refusal> {
         return Err(Refusal::forbidden(format!("`{path}` may only grow; use the mode `append`")));
     }
     Ok(())
-}
-
-/// Whether callers can see a file of the vault.
-pub(crate) fn is_visible(path: &RelPath) -> bool {
-    !is_system(path) && !is_temporary(path.name())
-}
-
-fn is_system(path: &RelPath) -> bool {
-    fold_name(path.first()) == SYSTEM
 }
 
 /// Whether a text is a valid date of the form `YYYY-MM-DD`.
@@ -468,17 +450,16 @@ mod tests {
             (Create, &["daily/2025-01-31.md"]),
             (OVERWRITE, &["daily.md", "notes/daily/x.md"]),
             (Look, &["daily/anything.md", "daily"]),
-            (APPEND, &["a/.system/x"]),
         ];
         let bad = [
             (OVERWRITE, &["daily/2025-01-31.md", ".System/x"][..]),
             (APPEND, &["daily/2025-02-30.md", "daily/notes.md", "daily/2025-01-31.json"]),
             (APPEND, &["daily/2025-01-31.MD", "daily/2025/2025-01-31.md", "Daily/2025-01-31.md"]),
             (APPEND, &["DAILY/x.md", "ｄａｉｌｙ/2025-01-31.md", "dai\u{2113}y/2025-01-31.md"]),
-            (APPEND, &["dai\u{200b}ly/2025-01-31.md", ".sys\u{ad}tem/x", ".ſystem/x", "․system/x"]),
+            (APPEND, &["dai\u{200b}ly/2025-01-31.md", ".sys\u{ad}tem/x", ".ſystem/x"]),
             (APPEND, &[".ｓｙｓｔｅｍ/x"]),
             (Create, &["daily", "\u{feff}daily/2025-01-31.md", ".system\u{fe0f}/x", ".SYSTEM/x"]),
-            (Create, &[".toolbridge-0123456789abcdef0123456789abcdef.tmp"]),
+            (Create, &[".toolbridge-0123456789abcdef0123456789abcdef.tmp", "a/.system/x"]),
             (Look, &["Daily/2025-01-31.md", "Daily", ".sys\u{200b}tem/x", ".system/x", ".system"]),
         ];
         let rows = good.iter().map(|row| (row, true)).chain(bad.iter().map(|row| (row, false)));

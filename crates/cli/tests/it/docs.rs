@@ -85,7 +85,7 @@ fn a_section_is_found_and_copied_by_any_client() {
     assert_eq!(String::from_utf8(bytes).unwrap(), rinse(workspace.path()));
     assert_eq!(copied["written_bytes"], rinse(workspace.path()).len());
     let refused = answer(&mut client, "vault_read", json!({ "path": "../manuals/x.md" }));
-    assert_eq!(refused["code"], "out_of_scope");
+    assert_eq!(refused["code"], "invalid_path");
 
     client.end_input();
     assert_eq!(client.bridge.wait_within(PATIENCE).code(), Some(0));

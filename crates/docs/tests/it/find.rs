@@ -129,7 +129,7 @@ fn a_search_can_be_limited_to_a_manual_and_a_number() {
     // Limited by the hard limit of sections.
     assert_eq!(count(&json!({ "query": "key", "limit": 1000 })), (20, 31));
     assert_eq!(count(&json!({ "query": "key", "manual_id": "other" })), (1, 1));
-    for (id, code) in [("none", "not_found"), ("..", "out_of_scope"), ("/etc", "out_of_scope")] {
+    for (id, code) in [("none", "not_found"), ("..", "invalid_path"), ("/etc", "invalid_path")] {
         assert_eq!(client.code("manual_find", &json!({ "query": "key", "manual_id": id })), code);
     }
     // Equal scores are in the order of the manual.

@@ -89,7 +89,7 @@ fn a_note_is_moved_with_all_it_has_and_never_onto_another() {
         ("new/deep/b.md", "taken.md/x.md", "conflict"),
         ("new/deep", "x", "forbidden"),
         ("new/deep/b.md", ".system/x.md", "forbidden"),
-        ("new/deep/b.md", "../x.md", "out_of_scope"),
+        ("new/deep/b.md", "../x.md", "invalid_path"),
         ("new/deep/b.md", "daily/notes.md", "forbidden"),
     ] {
         assert_eq!(client.code("vault_move", &moved(from, to)), code, "{from} {to}");

@@ -82,6 +82,60 @@ fn a_link_is_never_followed_not_in_the_middle_not_at_the_end_not_dangling() {
     assert_outside_is_untouched(&workspace);
 }
 
+/// Others run what is in such folders: `.git/hooks`, `.obsidian/plugins`.
+#[test]
+fn a_name_that_begins_with_a_dot_is_not_listed_found_read_or_written() {
+    let workspace = Workspace::with("# A\nplain\n");
+    let paths = [".git/config", ".git/hooks/pre-commit", ".hidden.md", "sub/.obsidian/p/main.md", ".x.json"];
+    for path in paths {
+        workspace.manual(path, "# Secret\nswordfish\n");
+        workspace.note(path, "# Secret\nswordfish\n");
+    }
+    fs::create_dir(workspace.path("manuals/.m")).unwrap();
+    fs::write(workspace.path("manuals/.m/a.md"), "# Secret\nswordfish\n").unwrap();
+    let (before, manuals) = (names(&workspace.path("vault")), names(&workspace.path("manuals")));
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    // Some file systems ignore the invisible character in the last ones.
+    let others = [".new.md", ".new/a.md", "new/.a/b.md", ".git", "\u{200b}.git/config", "\u{feff}.new.md"];
+    for path in paths.into_iter().chain(others) {
+        for (tool, arguments) in reading(path).into_iter().chain(writing(path)) {
+            assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
+        }
+        assert_eq!(client.code("vault_read", &json!({ "path": path })), "forbidden", "{path}");
+        assert_eq!(client.code("vault_undo", &json!({ "path": path })), "forbidden", "{path}");
+        let toc = json!({ "manual_id": "m", "path": path });
+        assert_eq!(client.code("manual_toc", &toc), "forbidden", "{path}");
+    }
+    for folder in [".git", ".git/hooks", "sub/.obsidian", ".system"] {
+        assert_eq!(client.code("vault_ls", &json!({ "relative_dir": folder })), "forbidden", "{folder}");
+    }
+    for tool in ["manual_ls", "manual_toc", "manual_find"] {
+        let mut call = json!({ "manual_id": ".m" });
+        if tool == "manual_find" {
+            call["query"] = json!("swordfish");
+        }
+        assert_eq!(client.code(tool, &call), "forbidden", "{tool}");
+    }
+    for (tool, arguments) in [
+        ("manual_list", json!({})),
+        ("manual_ls", json!({})),
+        ("manual_toc", json!({ "manual_id": "m" })),
+        ("vault_ls", json!({})),
+        ("vault_ls", json!({ "relative_dir": "sub" })),
+        ("manual_find", json!({ "query": "swordfish" })),
+        ("vault_find", json!({ "query": "swordfish" })),
+    ] {
+        let answer = client.ok(tool, &arguments).to_string();
+        for hidden in ["git", "hidden", "obsidian", ".x", ".m\"", "Secret", "system"] {
+            assert!(!answer.contains(hidden), "{tool}: {answer}");
+        }
+    }
+    assert_eq!(names(&workspace.path("vault")), before);
+    assert_eq!(names(&workspace.path("manuals")), manuals);
+    // A dot elsewhere in a name is like any other character.
+    client.ok("vault_create", &json!({ "path": "a.b/c.d.md", "content": "x" }));
+}
+
 /// A manual that is itself a link.
 #[test]
 fn a_manual_may_not_be_a_link() {

@@ -39,7 +39,7 @@ fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
         ("b.md", "invalid_path"),
         ("Daily", "forbidden"),
         ("link.md", "out_of_scope"),
-        ("..", "out_of_scope"),
+        ("..", "invalid_path"),
         ("a/.", "invalid_path"),
         ("a/../b", "invalid_path"),
         (".system", "forbidden"),
@@ -374,10 +374,10 @@ fn system_is_neither_read_nor_written_in_any_spelling() {
         ".System",
         ".SYSTEM",
         ".ſystem",
-        "․system",
         ".ｓｙｓｔｅｍ",
         "./.system",
         ".sys\u{ff54}em",
+        "\u{200b}.system",
     ] {
         let path = format!("{folder}/a.md");
         for (tool, arguments) in writing(&path) {
@@ -436,13 +436,13 @@ fn paths_that_are_not_plain_are_invalid_for_every_tool() {
         ("x\u{202e}dm.exe", "invalid_path"),
         (&long, "invalid_path"),
         (&deep, "invalid_path"),
-        ("..", "out_of_scope"),
-        ("../x.md", "out_of_scope"),
-        ("a/../../x.md", "out_of_scope"),
-        ("a\\..\\..\\x.md", "out_of_scope"),
-        ("/x.md", "out_of_scope"),
-        ("\\x.md", "out_of_scope"),
-        ("C:\\x.md", "out_of_scope"),
+        ("..", "invalid_path"),
+        ("../x.md", "invalid_path"),
+        ("a/../../x.md", "invalid_path"),
+        ("a\\..\\..\\x.md", "invalid_path"),
+        ("/x.md", "invalid_path"),
+        ("\\x.md", "invalid_path"),
+        ("C:\\x.md", "invalid_path"),
     ] {
         for (tool, arguments) in writing(path) {
             let error = client.refused(tool, &arguments);
