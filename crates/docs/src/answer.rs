@@ -266,52 +266,9 @@ pub(crate) struct Replaced {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Moved {
-    /// Where it is now, relative to the vault.
-    pub(crate) written_path: String,
-    #[serde(flatten)]
-    pub(crate) links: LinkCounts,
-}
-
-/// What was done to links when a note was moved.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct LinkCounts {
-    /// How many links were changed, in other notes and in the note itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) links_changed: Option<usize>,
-    /// How many links of the note itself could not be changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) links_left: Option<usize>,
-    /// How many other notes still have links to where it was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) linked_from: Option<usize>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Deleted {
-    /// Relative to the vault.
-    pub(crate) deleted_path: String,
-    /// How many notes have links to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) linked_from: Option<usize>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Undoing {
-    Overwrite,
-    Delete,
-    Move,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[expect(clippy::struct_field_names, reason = "the names are those of the answer")]
 pub(crate) struct Undone {
     /// The file as it was before, relative to the vault.
     pub(crate) written_path: String,
-    pub(crate) undone: Undoing,
-    #[serde(flatten)]
-    pub(crate) links: LinkCounts,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

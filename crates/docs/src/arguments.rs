@@ -317,13 +317,6 @@ objects! {
         limit: Option<Count>,
     }
 
-    struct VaultMove {
-        /// File in the vault.
-        from: String,
-        /// Where it goes; must be free.
-        to: String,
-    }
-
     /// One file of the vault.
     struct VaultPath {
         /// File in the vault.

@@ -246,9 +246,6 @@ impl DocumentsBuilder {
         })?;
         let cache = self.place_cache(&manuals_path, &[&manuals, &vault])?;
         let vault = Vault::new(vault, self.hard);
-        if !self.read_only {
-            vault.finish_moves();
-        }
         let shared = Shared {
             notes: Manuals::of_vault(notes, self.hard),
             note_search: Search::default(),

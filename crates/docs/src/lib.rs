@@ -26,7 +26,6 @@ pub mod fuzzing;
 mod answer;
 mod arguments;
 mod attributes;
-mod backlink;
 mod builder;
 mod cache;
 mod carry;

@@ -1,4 +1,4 @@
-//! Links in a text that is copied or moved elsewhere: counts those that would break, and adjusts them to their
+//! Links in a text that is copied elsewhere: counts those that would break, and adjusts them to their
 //! old targets.
 //!
 //! A CommonMark parser finds the links and their destinations; only the bytes of destinations are changed. A
@@ -31,8 +31,6 @@ pub(crate) enum Fate {
 pub(crate) enum Role {
     Link,
     Picture,
-    /// A link in double brackets, by the name of a note.
-    Wiki,
 }
 
 /// A change of a text: these bytes are replaced.
@@ -178,75 +176,6 @@ pub(crate) fn relink(
     Linked { text: edited(&text, edits), left }
 }
 
-/// Applies `fate` to each destination, each definition and each link in double brackets of a whole text. Returns
-/// the edits, and how many links are broken.
-pub(crate) fn retarget(text: &str, mut fate: impl FnMut(Role, &str) -> Fate) -> (Vec<Edit>, usize) {
-    let mut finds = finds(text, None);
-    // A reference link stays as it is: its definition is changed.
-    finds.retain(|found| {
-        matches!(found, Find::Destination { spot: Spot::Inline(_) | Spot::Attribute(_) | Spot::Unknown, .. })
-    });
-    finds.extend(definitions_in(text));
-    finds.extend(wiki_links(text));
-    let (mut edits, mut left) = (Vec::new(), 0);
-    for found in &finds {
-        let Find::Destination { role, dest, spot } = found else { continue };
-        let edit = match fate(*role, dest) {
-            Fate::Stay => continue,
-            Fate::Lose => None,
-            Fate::Become(new) => spot.edit(&new),
-        };
-        match edit {
-            Some((at, new)) => edits.push(Edit { at, new }),
-            None => left += 1,
-        }
-    }
-    (edits, left)
-}
-
-/// The destinations of link definitions: `[name]: destination`.
-fn definitions_in(text: &str) -> Vec<Find> {
-    let body = front_matter(text);
-    let parsed = with_line_feeds(&text[body..]);
-    let parser = Parser::new_ext(&parsed, Options::ENABLE_OLD_FOOTNOTES);
-    let definitions = parser.reference_definitions().iter().map(|(_, found)| {
-        let Range { start, end } = found.span;
-        let at = parsed[start..end]
-            .find("]:")
-            .and_then(|label| destination(&parsed, start + label + "]:".len(), end, &found.dest));
-        let spot = at.map_or(Spot::Unknown, |at| Spot::Inline(body + at.start..body + at.end));
-        Find::Destination { role: Role::Link, dest: found.dest.to_string(), spot }
-    });
-    definitions.collect()
-}
-
-/// The targets of links in double brackets, without their headings and other names.
-fn wiki_links(text: &str) -> Vec<Find> {
-    if !text.contains("[[") {
-        return Vec::new();
-    }
-    let body = front_matter(text);
-    let parsed = with_line_feeds(&text[body..]);
-    let mut finds = Vec::new();
-    for (event, range) in Parser::new_ext(&parsed, Options::ENABLE_WIKILINKS).into_offset_iter() {
-        if let Event::Start(
-            Tag::Link { link_type: LinkType::WikiLink { .. }, dest_url, .. }
-            | Tag::Image { link_type: LinkType::WikiLink { .. }, dest_url, .. },
-        ) = event
-        {
-            let name = dest_url.split('#').next().unwrap_or_default();
-            let link = &parsed[range.clone()];
-            let at = link.find("[[").map(|at| at + 2).filter(|at| link[*at..].starts_with(name));
-            let spot = at.map_or(Spot::Unknown, |at| {
-                let start = body + range.start + at;
-                Spot::Wiki(start..start + name.len())
-            });
-            finds.push(Find::Destination { role: Role::Wiki, dest: name.to_owned(), spot });
-        }
-    }
-    finds
-}
-
 /// A link or footnote in a text.
 enum Find {
     Destination { role: Role, dest: String, spot: Spot },
@@ -259,8 +188,6 @@ enum Spot {
     Inline(Range<usize>),
     /// An attribute's value.
     Attribute(Range<usize>),
-    /// The name in double brackets.
-    Wiki(Range<usize>),
     /// A reference link: the bytes to replace by an inline destination.
     Use { at: Range<usize>, title: String, is_outside: bool },
     /// Its position could not be determined.
@@ -273,7 +200,6 @@ impl Spot {
         match self {
             Self::Inline(at) => Some((at.clone(), encoded)),
             Self::Attribute(at) => Some((at.clone(), encoded.replace('&', "&amp;"))),
-            Self::Wiki(at) => Some((at.clone(), dest.to_owned())),
             Self::Use { at, title, .. } if title.is_empty() => Some((at.clone(), format!("({encoded})"))),
             Self::Use { at, title, .. } => {
                 let title = title.replace('\\', "\\\\").replace('"', "\\\"");
@@ -499,40 +425,18 @@ fn slug(title: &str) -> String {
     kept.flat_map(char::to_lowercase).map(|char| if char == ' ' { '-' } else { char }).collect()
 }
 
-/// Resolves a path relative to the folder `from` of the same tree; `None` if it leaves the tree.
+/// Resolves a path relative to the folder `from` of the same tree; `None` if it leaves the tree, or if a name cannot be
+/// read.
 pub(crate) fn resolve(from: &[&str], path: &str) -> Option<Vec<String>> {
-    locate(from, path).filter(|(above, _)| *above == 0).map(|(_, names)| names)
-}
-
-/// The same for a path that may leave the tree: how many folders above the root of the tree it starts, and its
-/// names from there. `None` if a name cannot be read.
-pub(crate) fn locate(from: &[&str], path: &str) -> Option<(usize, Vec<String>)> {
     let mut names: Vec<_> = from.iter().map(|name| (*name).to_owned()).collect();
-    let mut above = 0;
     for name in path.split('/') {
         match name {
             "" | "." => {}
-            ".." => above += usize::from(names.pop().is_none()),
+            ".." => _ = names.pop()?,
             name => names.push(decode(name).filter(|name| !name.contains('/') && name != "..")?),
         }
     }
-    Some((above, names))
-}
-
-/// The path of a link from the folder `from` to what [`locate`] has found.
-pub(crate) fn lead(from: &[&str], above: usize, names: &[String]) -> String {
-    let folder = &names[..names.len().saturating_sub(1)];
-    let same = from.iter().zip(folder).take_while(|(one, other)| above == 0 && *one == other).count();
-    let up = "../".repeat(above + from.len() - same);
-    let down = encode_path(&names[same..]);
-    // Without this a name such as `a:b.md` would be read as an address.
-    let here =
-        if up.is_empty() && down.split('/').next().is_none_or(|name| name.is_empty() || name.contains(':')) {
-            "./"
-        } else {
-            ""
-        };
-    format!("{here}{up}{down}")
+    Some(names)
 }
 
 /// A path for a link: characters that would end it or have a meaning there are percent-encoded.

@@ -1,7 +1,6 @@
-//! Undo information for deleted, overwritten and moved notes: files in `.system/trash`.
+//! The old texts of overwritten notes, for undo: files in `.system/trash`.
 //!
-//! An entry's name consists of an increasing number, the kind of change, a hash of the note's path for
-//! lookup, and the readable path.
+//! An entry's name consists of an increasing number, a hash of the note's path for lookup, and the readable path.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,15 +10,13 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::attributes;
-use crate::backlink::Change;
 use crate::disk;
 use crate::limit::MAX_SOURCE_BYTES;
-use crate::lock::try_lock;
 use crate::path::RelPath;
 use crate::print::Hash;
 use crate::root::{NewFolder, Root, Stamp, check_regular, open_name, stat_name};
 use crate::temporary::{Swept, Temporary};
-use crate::write::{ATTEMPTS, is_taken, relocate};
+use crate::write::{ATTEMPTS, is_taken};
 
 /// The maximum number of entries, and their maximum size in total; the oldest are removed first.
 const MOST_ENTRIES: usize = 100;
@@ -30,36 +27,11 @@ pub(crate) const MOST_BYTES: u64 = MAX_SOURCE_BYTES;
 /// The longest name that common filesystems support.
 const MAX_NAME_BYTES: usize = 255;
 
-/// The kind of change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    /// Deleted or overwritten; the entry contains the old text.
-    Text,
-    /// Moved; the entry contains the old path, the changed links and the new path, a line each.
-    Move,
-    /// The same, until the note is moved and all links are changed.
-    Moving,
-}
-
-impl What {
-    const LETTERS: [(char, Self); 3] = [('t', Self::Text), ('m', Self::Move), ('b', Self::Moving)];
-
-    fn letter(self) -> char {
-        let [text, moved, moving] = Self::LETTERS.map(|(letter, _)| letter);
-        match self {
-            Self::Text => text,
-            Self::Move => moved,
-            Self::Moving => moving,
-        }
-    }
-}
-
 /// An entry of the trash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
     number: u64,
-    pub(crate) what: What,
     key: u64,
     size: u64,
 }
@@ -68,9 +40,8 @@ impl Entry {
     fn parse(name: &str, size: u64) -> Option<Self> {
         let (number, rest) = name.split_once('-')?;
         let (head, _) = rest.split_once('-')?;
-        let what = What::LETTERS.into_iter().find(|(letter, _)| head.starts_with(*letter))?.1;
-        let key = u64::from_str_radix(head.get(1..)?, 16).ok()?;
-        Some(Self { name: name.to_owned(), number: number.parse().ok()?, what, key, size })
+        let key = u64::from_str_radix(head.strip_prefix('t')?, 16).ok()?;
+        Some(Self { name: name.to_owned(), number: number.parse().ok()?, key, size })
     }
 }
 
@@ -94,65 +65,19 @@ impl Trash {
         if size > MOST_BYTES {
             return Err(Errno::FBIG.into());
         }
-        self.put(root, path, What::Text, |to| {
+        self.put(root, path, |to| {
             attributes::keep(file, to)?;
             disk::copy(file, to, size).map(drop)
         })
-    }
-
-    /// Records a move that is about to be made, and the links that are changed with it.
-    pub(crate) fn begin_move(
-        &self,
-        root: &Root,
-        from: &RelPath,
-        to: &RelPath,
-        changes: &[Change],
-    ) -> io::Result<Keeping> {
-        let entry = format!("{from}\n{}\n{to}", serde_json::to_string(changes)?);
-        let kept = self.put(root, to, What::Moving, |file| disk::write_all(file, entry.as_bytes()))?;
-        kept.folder.as_ref().map_or(Ok(()), |folder| disk::sync_folder(folder.dir.as_fd()))?;
-        Ok(kept)
-    }
-
-    /// The moves that processes have begun and not finished before they were killed.
-    pub(crate) fn unfinished(&self, root: &Root) -> io::Result<Vec<(Keeping, Moved)>> {
-        let mut found = Vec::new();
-        // Not created if it does not exist.
-        let dir = root.folder(Some(&self.path))?;
-        for entry in entries(dir.as_fd())?.into_iter().filter(|entry| entry.what == What::Moving) {
-            let file = File::from(open_name(dir.as_fd(), &entry.name, OFlags::RDONLY, Mode::empty())?);
-            if try_lock(&file)? && stat_name(dir.as_fd(), &entry.name)?.is_some() {
-                let moved = moved(dir.as_fd(), &entry)?;
-                let (folder, name) = (Some(self.folder(root)?), entry.name);
-                found.push((Keeping { folder, name, others: Vec::new(), _locked: Some(file) }, moved));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Moves the note itself into the trash.
-    pub(crate) fn take(
-        &self,
-        root: &Root,
-        path: &RelPath,
-        dir: BorrowedFd<'_>,
-        name: &str,
-    ) -> io::Result<()> {
-        let folder = self.folder(root)?;
-        let (entry, others) = new_name(folder.dir.as_fd(), What::Text, path)?;
-        relocate(dir, name, folder.dir.as_fd(), &entry)?;
-        Keeping { folder: Some(folder), name: entry, others, _locked: None }.settle();
-        Ok(())
     }
 
     fn put(
         &self,
         root: &Root,
         path: &RelPath,
-        what: What,
         fill: impl Fn(&File) -> io::Result<()>,
     ) -> io::Result<Keeping> {
-        let put = || self.put_once(root, path, what, &fill);
+        let put = || self.put_once(root, path, &fill);
         // Another process was quicker with the same name, or has removed the folder that it had made.
         let is_meanwhile = |error: &io::Error| is_taken(error) || error.kind() == io::ErrorKind::NotFound;
         (1..ATTEMPTS)
@@ -165,18 +90,17 @@ impl Trash {
         &self,
         root: &Root,
         path: &RelPath,
-        what: What,
         fill: impl Fn(&File) -> io::Result<()>,
     ) -> io::Result<Keeping> {
         let folder = self.folder(root)?;
-        let (name, others) = new_name(folder.dir.as_fd(), what, path)?;
-        let locked = {
+        let (name, others) = new_name(folder.dir.as_fd(), path)?;
+        {
             let temporary = Temporary::create(folder.dir.as_fd(), Mode::from_raw_mode(0o600))?;
             fill(&temporary.file)?;
             disk::sync(&temporary.file)?;
-            temporary.take_new_name(&name)?
-        };
-        Ok(Keeping { folder: Some(folder), name, others, _locked: Some(locked) })
+            temporary.take_new_name(&name)?;
+        }
+        Ok(Keeping { folder: Some(folder), name, others })
     }
 
     fn folder(&self, root: &Root) -> io::Result<NewFolder> {
@@ -207,33 +131,16 @@ impl Trash {
     }
 }
 
-/// A stored copy or a move; it is removed on drop, unless its note was replaced or moved.
+/// A stored copy; it is removed on drop, unless its note was replaced.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     folder: Option<NewFolder>,
     name: String,
     /// The entries that existed before.
     others: Vec<Entry>,
-    /// Locked, to tell a move from one of a dead process.
-    _locked: Option<File>,
 }
 
 impl Keeping {
-    /// The move is made, with all its links.
-    pub(crate) fn finish(mut self) {
-        if let Some(folder) = &self.folder {
-            let [moving, moved] = [What::Moving, What::Move].map(|what| format!("-{}", what.letter()));
-            let name = self.name.replacen(&moving, &moved, 1);
-            match disk::move_new(folder.dir.as_fd(), &self.name, folder.dir.as_fd(), &name) {
-                Ok(()) => self.name = name,
-                Err(error) => {
-                    tracing::warn!(name = self.name, %error, "the move stays recorded as unfinished");
-                }
-            }
-        }
-        self.settle();
-    }
-
     pub(crate) fn settle(mut self) {
         if let Some(folder) = self.folder.take() {
             let dir = folder.dir.as_fd();
@@ -263,23 +170,6 @@ pub(crate) fn content(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<Vec<u8>>
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// A recorded move.
-#[derive(Debug)]
-pub(crate) struct Moved {
-    pub(crate) from: String,
-    pub(crate) changes: Vec<Change>,
-    pub(crate) to: String,
-}
-
-/// The move of an entry; earlier versions have recorded only the old path.
-pub(crate) fn moved(dir: BorrowedFd<'_>, entry: &Entry) -> io::Result<Moved> {
-    let content = String::from_utf8_lossy(&content(dir, entry)?).into_owned();
-    let mut lines = content.split('\n');
-    let mut line = || lines.next().unwrap_or_default();
-    let (from, changes, to) = (line().to_owned(), line(), line().to_owned());
-    Ok(Moved { from, changes: serde_json::from_str(changes).unwrap_or_default(), to })
 }
 
 /// Removes the oldest of the earlier entries: first of the same note, then of all.
@@ -335,10 +225,10 @@ fn key(path: &RelPath) -> u64 {
 }
 
 /// A name with a number above all others, and the existing entries.
-fn new_name(dir: BorrowedFd<'_>, what: What, path: &RelPath) -> io::Result<(String, Vec<Entry>)> {
+fn new_name(dir: BorrowedFd<'_>, path: &RelPath) -> io::Result<(String, Vec<Entry>)> {
     let others = entries(dir)?;
     let number = others.last().map_or(0, |last| last.number) + 1;
-    let mut name = format!("{number:06}-{}{:016x}-", what.letter(), key(path));
+    let mut name = format!("{number:06}-t{:016x}-", key(path));
     for char in path.as_str().chars() {
         let mut plain = [0; 4];
         let shown = match char {

@@ -1,6 +1,5 @@
 //! The vault: which operations are allowed, and performing them.
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -61,15 +60,6 @@ impl Turns {
             files.remove(path);
         }
         outcome
-    }
-
-    /// The same for two files, always locked in the same order.
-    pub(crate) fn take_both<T>(&self, one: &RelPath, other: &RelPath, work: impl FnOnce() -> T) -> T {
-        match one.cmp(other) {
-            Ordering::Less => self.take(one, || self.take(other, work)),
-            Ordering::Equal => self.take(one, work),
-            Ordering::Greater => self.take(other, || self.take(one, work)),
-        }
     }
 
     fn files(&self) -> std::sync::MutexGuard<'_, HashMap<RelPath, Arc<Mutex<()>>>> {
@@ -302,7 +292,7 @@ impl Vault {
     }
 
     /// Writes a whole file with `write`, and creates its folders.
-    fn put(
+    pub(crate) fn put(
         &self,
         path: &RelPath,
         parts: &[&[u8]],

@@ -69,17 +69,6 @@ pub(crate) fn overwrite(
     Err(Errno::BUSY.into())
 }
 
-/// Renames a file and syncs it. The new name must be free. If the sync fails, the rename is undone.
-pub(crate) fn relocate(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> io::Result<()> {
-    disk::move_new(from, old, to, new)?;
-    // Sync the new folder first: a crash in between leaves two names rather than none.
-    let synced = disk::sync_folder(to).and_then(|()| disk::sync_folder(from));
-    synced.map_err(|error| match disk::move_new(to, new, from, old) {
-        Ok(()) => error,
-        Err(_) => NotDurable(error).into(),
-    })
-}
-
 /// Whether a file could not be created because its name is taken.
 pub(crate) fn is_taken(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::EXIST)
@@ -178,6 +167,18 @@ mod tests {
 
     fn file(name: &str, text: &str) -> (String, String) {
         (name.to_owned(), text.to_owned())
+    }
+
+    /// Some network filesystems have no rename that fails if the name is taken; `link` does.
+    #[test]
+    fn a_disk_that_cannot_rename_without_replacing_creates_all_the_same() {
+        for errno in [Errno::INVAL, Errno::NOSYS] {
+            let folder = Folder::new();
+            fault::with(Step::Rename, errno, || folder.create("a.md", b"a")).unwrap();
+            let error = fault::with(Step::Rename, errno, || folder.create("a.md", b"b")).unwrap_err();
+            assert!(is(&error, Errno::EXIST), "{error}");
+            assert_eq!(folder.content(), [file("a.md", "a")]);
+        }
     }
 
     /// The state after a crash depends on the order of the calls, so the test fixes the order.

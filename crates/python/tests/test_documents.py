@@ -38,7 +38,7 @@ READING = {
     *("vault_ls", "vault_find", "vault_read"),
 }
 WRITING = {
-    *("vault_create", "vault_write", "vault_replace", "vault_move", "vault_delete", "vault_undo"),
+    *("vault_create", "vault_write", "vault_replace", "vault_undo"),
     *("bridge_copy_section", "bridge_copy_file"),
 }
 
@@ -252,7 +252,7 @@ def test_limits_hold(workspace: Path) -> None:
         assert bridge.call("bridge_copy_section", **COPY)["structuredContent"]["truncated"] is False
         assert bridge.call("manual_read", ref=REF)["structuredContent"]["truncated"] is True
         undone = bridge.call("vault_undo", path="notes/descale.md")["structuredContent"]
-        assert undone == {"written_path": "notes/descale.md", "undone": "overwrite"}
+        assert undone == {"written_path": "notes/descale.md"}
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION[:10]
     with (
         Session(Documents(workspace), directory=workspace) as session,

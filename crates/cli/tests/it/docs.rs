@@ -73,7 +73,7 @@ fn the_tools_are_described_in_ten_kilobytes() {
 fn a_section_is_found_and_copied_by_any_client() {
     let workspace = workspace();
     let mut client = serving(docs(workspace.path()));
-    assert_eq!(tools(&mut client).len(), 16);
+    assert_eq!(tools(&mut client).len(), 14);
     let found = answer(&mut client, "manual_find", json!({ "query": "rinse before the first coffee" }));
     assert_eq!(found["items"][0]["title"], "Rinse", "{found}");
     let copied = answer(

@@ -67,13 +67,6 @@ fn a_link_is_never_followed_not_in_the_middle_not_at_the_end_not_dangling() {
             assert_eq!(client.code(tool, &arguments), "out_of_scope", "{tool} {arguments}");
         }
     }
-    // It is not the target of a move either.
-    for path in ["away/secret.md", "near/new.md", "secret.md", "dangling.md", "loop.md", "away/sub/new.md"] {
-        workspace.note("plain.md", "plain");
-        let code = client.code("vault_move", &json!({ "from": "plain.md", "to": path }));
-        assert!(["out_of_scope", "conflict"].contains(&code.as_str()), "{path}: {code}");
-        assert_eq!(workspace.text("plain.md"), "plain", "{path}");
-    }
     let listed =
         client.ok("manual_ls", &json!({})).to_string() + &client.ok("vault_ls", &json!({})).to_string();
     for link in ["away", "near", "secret", "here", "dangling", "loop"] {
@@ -299,10 +292,6 @@ fn a_link_swapped_in_between_check_and_use_is_not_followed() {
                 ("bridge_copy_section", copy("a.md", 1, "file.md", "append")),
                 ("bridge_copy_section", copy("a.md", 1, "file.md", "overwrite")),
                 ("bridge_copy_section", copy("a.md", 1, "dir/made/new.md", "append")),
-                ("vault_move", json!({ "from": "dir/new.md", "to": "dir/secret.md" })),
-                ("vault_move", json!({ "from": "dir/secret.md", "to": "new.md" })),
-                ("vault_move", json!({ "from": "new.md", "to": "dir/secret.md" })),
-                ("vault_delete", json!({ "path": "dir/secret.md" })),
                 ("vault_undo", json!({ "path": "dir/secret.md" })),
                 ("vault_undo", json!({ "path": "file.md" })),
                 ("vault_find", json!({ "query": "secret swordfish" })),

@@ -243,8 +243,6 @@ pub(crate) fn writing(path: &str) -> Vec<(&'static str, Value)> {
         ("vault_write", json!({ "path": path, "content": "x", "mode": "append" })),
         ("vault_write", json!({ "path": path, "content": "x", "mode": "overwrite" })),
         ("vault_replace", json!({ "path": path, "find": "x", "replace": "y" })),
-        ("vault_delete", json!({ "path": path })),
-        ("vault_move", json!({ "from": path, "to": "moved.md" })),
         ("bridge_copy_section", copy("a.md", 1, path, "append")),
         ("bridge_copy_section", copy("a.md", 1, path, "overwrite")),
         ("bridge_copy_file", copy_file("a.md", path, "append")),

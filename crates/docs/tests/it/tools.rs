@@ -15,16 +15,8 @@ const READING: [&str; 8] = [
     "vault_find",
     "vault_read",
 ];
-const WRITING: [&str; 8] = [
-    "bridge_copy_section",
-    "bridge_copy_file",
-    "vault_create",
-    "vault_write",
-    "vault_replace",
-    "vault_move",
-    "vault_delete",
-    "vault_undo",
-];
+const WRITING: [&str; 6] =
+    ["bridge_copy_section", "bridge_copy_file", "vault_create", "vault_write", "vault_replace", "vault_undo"];
 
 fn json_of(text: Option<&RawJson>) -> Value {
     text.unwrap().decode().unwrap()
