@@ -86,6 +86,7 @@ async fn a_timeout_ends_a_call_that_reports_without_a_pause() {
     assert_eq!(answer["error"]["type"], "ToolTimeoutError");
     let mut deaf = UnixStream::connect(session.socket_path()).await.unwrap();
     send(&mut deaf, &request("chat", &json!({ "progressToken": 1 }))).await;
+    assert!(receive(&mut deaf).await.unwrap().get("progress").is_some(), "it has its turn");
     // Exclusive, so this one is answered only when the one before has ended.
     send(&mut reader, &request("chat", &json!({}))).await;
     assert_eq!(receive(&mut reader).await.unwrap()["error"]["type"], "ToolTimeoutError");
