@@ -39,11 +39,19 @@ impl Budget {
     /// Counts a text as `size` bytes (those of the message that contains it) if there is room right now.
     #[must_use]
     pub fn hold(&self, text: RawJson, size: usize) -> Option<RawJson> {
-        if size <= Self::SMALL_BYTES {
-            return Some(text);
+        let share = self.now(size)?;
+        Some(if share.room.is_some() { text.held_by(share) } else { text })
+    }
+
+    /// The share of a text of `size` bytes, if there is room right now.
+    #[must_use]
+    pub fn now(&self, size: usize) -> Option<Share> {
+        let mut share = self.share();
+        if size > Self::SMALL_BYTES {
+            let room = Arc::clone(&self.room).try_acquire_many_owned(u32::try_from(size).ok()?);
+            share.room = Some(room.ok()?);
         }
-        let room = Arc::clone(&self.room).try_acquire_many_owned(u32::try_from(size).ok()?).ok()?;
-        Some(text.held_by(Share { budget: self.clone(), room: Some(room), overdraft: None }))
+        Some(share)
     }
 
     /// The share of a text whose size is known; waits until there is room for it.

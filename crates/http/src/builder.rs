@@ -49,6 +49,8 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// The time for a request's head, and for its body.
     pub(crate) read: Duration,
+    /// The time in which a client must read something of a response.
+    pub(crate) write: Duration,
 }
 
 impl Default for Limits {
@@ -59,6 +61,7 @@ impl Default for Limits {
             session_idle: Duration::from_secs(60 * 60),
             connections: 4096,
             read: Duration::from_secs(60),
+            write: Duration::from_secs(60),
         }
     }
 }
@@ -175,6 +178,13 @@ impl Builder {
     /// checked by [`serve`](crate::serve), or by the server that you mount the service in.
     pub fn read_timeout(mut self, limit: Duration) -> Self {
         self.limits.read = limit;
+        self
+    }
+
+    /// The time after which [`serve`](crate::serve) closes a connection whose client reads nothing of its response;
+    /// the default is a minute.
+    pub fn write_timeout(mut self, limit: Duration) -> Self {
+        self.limits.write = limit;
         self
     }
 

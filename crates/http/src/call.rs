@@ -10,7 +10,7 @@ use tokio::sync::{SemaphorePermit, mpsc};
 use toolbridge_core::json::members;
 use toolbridge_core::trace::{CallTrace, Outcome};
 use toolbridge_core::{
-    Asked, CallMeta, CancellationToken, Progress, RawJson, Step, ToolCall, ToolError, Underway,
+    Asked, CallMeta, CancellationToken, Progress, RawJson, Share, Step, ToolCall, ToolError, Underway,
 };
 use toolbridge_mcp::wire::{
     Call, Entrance, Era, ErrorData, Retry, Round, RpcId, error_result, in_one_line, invalid_params,
@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 use crate::auth::Principal;
 use crate::body::{Response, STILL_HERE, event, events, json};
 use crate::refusal::Refusal;
-use crate::service::Shared;
+use crate::service::{NO_ROOM, Shared};
 use crate::session::Session;
 use crate::stream::KEEP_ALIVE;
 
@@ -62,7 +62,8 @@ pub(crate) struct Retried {
 pub(crate) enum Said {
     /// Progress, or a question.
     Line(Bytes),
-    Answer(Bytes),
+    /// The answer, and its share of the memory for answers.
+    Answer(Bytes, Share),
 }
 
 /// Runs a call. The response is a single message if the call is quick and reports no progress, otherwise a
@@ -144,7 +145,7 @@ pub(crate) struct Reply {
 impl Reply {
     pub(crate) async fn response(mut self) -> Response {
         let first = match tokio::time::timeout(QUICK, self.said.recv()).await {
-            Ok(Some(Said::Answer(answer))) => return json(StatusCode::OK, answer),
+            Ok(Some(Said::Answer(answer, share))) => return json(StatusCode::OK, share.hold(answer)),
             Ok(Some(Said::Line(line))) => Some(event(&line)),
             // A cancelled call has no answer, so the stream ends without one.
             Ok(None) => None,
@@ -161,7 +162,8 @@ impl Reply {
 
     async fn next(&mut self) -> Option<Bytes> {
         match tokio::time::timeout(KEEP_ALIVE, self.said.recv()).await {
-            Ok(Some(Said::Line(line) | Said::Answer(line))) => Some(event(&line)),
+            Ok(Some(Said::Line(line))) => Some(event(&line)),
+            Ok(Some(Said::Answer(answer, share))) => Some(share.hold(event(&answer))),
             Ok(None) => None,
             Err(_) => Some(STILL_HERE),
         }
@@ -340,10 +342,18 @@ impl Run {
     }
 
     async fn answer(&self, result: &RawJson) {
-        let (head, rest) = result_head(&self.id, self.era, "", result);
-        let answer = [head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat();
+        let write = |result: &RawJson| {
+            let (head, rest) = result_head(&self.id, self.era, "", result);
+            [head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat()
+        };
+        let room = self.shared.answers.now(result.as_bytes().len());
+        let answer = match &room {
+            Some(_) => write(result),
+            None => write(&error_result(&ToolError::new("ServerBusyError", NO_ROOM))),
+        };
+        let share = room.unwrap_or_else(|| self.shared.answers.share());
         // Fails if the client has closed the request, and then the answer is not needed.
-        _ = self.says.send(Said::Answer(answer.into())).await;
+        _ = self.says.send(Said::Answer(answer.into(), share)).await;
     }
 }
 

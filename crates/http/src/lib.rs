@@ -31,6 +31,7 @@ mod refusal;
 mod serve;
 mod service;
 mod session;
+mod stall;
 mod stream;
 mod token_file;
 

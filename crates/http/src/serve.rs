@@ -1,6 +1,8 @@
 //! A small server for programs without one.
 
 use std::convert::Infallible;
+use std::error::Error as _;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,21 +11,30 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use toolbridge_core::with_causes;
 use toolbridge_mcp::wire::LAST_ANSWERS;
 
 use crate::body::{Response, full};
 use crate::error::HttpError;
 use crate::refusal::Refusal;
 use crate::service::McpService;
+use crate::stall::Stallable;
 
 /// The pause after a failure to accept: there may be no descriptor left until other connections are closed.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The open files of a process beside its connections.
+const OTHER_DESCRIPTORS: u64 = 1024;
+
 /// Serves `service` at `/mcp` over HTTP/1.1 until `shutdown`; `/healthz` answers `ok`, and `/metrics` has metrics
 /// if [`Builder::metrics`](crate::Builder::metrics) is set. Encryption is left to a proxy.
+///
+/// The limit of open files of this process is raised to what the number of connections needs, as far as the system
+/// allows it.
 ///
 /// On shutdown, running calls have a second to finish. Dropping the future ends everything immediately.
 ///
@@ -40,6 +51,7 @@ pub async fn serve(
         return Err(HttpError::Unprotected { address });
     }
     let _end = EndOnDrop(service.clone());
+    raise_descriptor_limit(service.0.limits.connections);
     let places = Arc::new(Semaphore::new(service.0.limits.connections));
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
@@ -53,7 +65,9 @@ pub async fn serve(
                     let service = service.clone();
                     connections.spawn(async move {
                         let _place = place;
-                        connection(stream, service).await;
+                        if connection(stream, service).await == Ended::Stalled {
+                            tokio::task::spawn_blocking(give_memory_back);
+                        }
                     });
                 }
                 Err(error) => {
@@ -70,6 +84,25 @@ pub async fn serve(
     Ok(())
 }
 
+/// Raises this process's limit of open files to what so many connections need, as far as the system allows it.
+fn raise_descriptor_limit(connections: usize) {
+    let wanted = connections as u64 + OTHER_DESCRIPTORS;
+    let limit = getrlimit(Resource::Nofile);
+    let current = limit.current.unwrap_or(u64::MAX);
+    let possible = wanted.min(limit.maximum.unwrap_or(u64::MAX));
+    if current >= wanted {
+        return;
+    }
+    let raised = Rlimit { current: Some(possible.max(current)), maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, raised).is_err() || possible < wanted {
+        tracing::warn!(
+            wanted,
+            possible,
+            "the limit of open files is too low for all connections (`ulimit -n`)"
+        );
+    }
+}
+
 /// Ends the calls of a server that is dropped.
 struct EndOnDrop(McpService);
 
@@ -84,24 +117,32 @@ impl Drop for EndOnDrop {
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> (std::io::Result<TcpStream>, Option<tokio::sync::OwnedSemaphorePermit>) {
+) -> (io::Result<TcpStream>, Option<tokio::sync::OwnedSemaphorePermit>) {
     let place = Arc::clone(places).acquire_owned().await.ok();
     (listener.accept().await.map(|(stream, _)| stream), place)
 }
 
-async fn connection(stream: TcpStream, service: McpService) {
+/// How a connection has ended.
+#[derive(Debug, PartialEq)]
+enum Ended {
+    /// Its client has read nothing for too long.
+    Stalled,
+    Otherwise,
+}
+
+async fn connection(stream: TcpStream, service: McpService) -> Ended {
     // Events are small, and should be sent without delay.
     _ = stream.set_nodelay(true);
     let closing = service.0.closing.clone();
-    let limit = service.0.limits.read;
+    let limits = service.0.limits;
     let answer = service_fn(move |request| {
         let service = service.clone();
         async move { Ok::<_, Infallible>(route(&service, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limit)
-        .serve_connection(TokioIo::new(stream), answer);
+        .header_read_timeout(limits.read)
+        .serve_connection(TokioIo::new(Stallable::new(stream, limits.write)), answer);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -110,10 +151,27 @@ async fn connection(stream: TcpStream, service: McpService) {
             connection.await
         }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+    let Err(error) = ended else { return Ended::Otherwise };
+    tracing::debug!(error = with_causes(&error), "a connection ended early");
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    match cause.map(io::Error::kind) {
+        Some(io::ErrorKind::TimedOut) => Ended::Stalled,
+        _ => Ended::Otherwise,
     }
 }
+
+/// Returns free memory to the system: glibc would keep the memory of answers that were not read.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn give_memory_back() {
+    #[expect(unsafe_code, reason = "the C library's allocator is asked to trim its heap")]
+    // SAFETY: there are no preconditions.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn give_memory_back() {}
 
 async fn route(service: &McpService, request: Request<Incoming>) -> Response {
     let text = "text/plain; charset=utf-8";

@@ -37,6 +37,11 @@ const WAITING: usize = 8;
 /// The number of calls that may wait for answers, of clients without sessions.
 const MAX_ASKING: usize = 1024;
 
+/// The limit of all large answers that clients have not read yet.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+
+pub(crate) const NO_ROOM: &str = "the answer is lost: answers that clients have not read yet take all the memory that they may take; try again later";
+
 /// An MCP server as a tower service, for any path of any server; created by [`service`](crate::service).
 /// Clones share the same state.
 #[derive(Debug, Clone)]
@@ -52,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) has_metrics: bool,
     sessions: Sessions,
     bodies: Budget,
+    /// For answers until they are sent.
+    pub(crate) answers: Budget,
     /// Limits the calls that run.
     pub(crate) running: Semaphore,
     /// Limits the calls that run or wait.
@@ -79,6 +86,7 @@ impl McpService {
             has_metrics,
             sessions: Sessions::new(limits.sessions, limits.session_idle),
             bodies: Budget::new(MAX_ARGUMENT_BYTES),
+            answers: Budget::new(MAX_ANSWER_BYTES),
             running: Semaphore::new(limits.running),
             places: Arc::new(Semaphore::new(WAITING * limits.running)),
             waiting: WaitingRoom::new(MAX_ASKING),
@@ -314,7 +322,7 @@ impl Shared {
         if let Some(session) = &asker.session {
             session.see(tools);
         }
-        Ok(answered(id, asker.era, LIST_CACHE_HINTS, &list))
+        self.answered(id, asker.era, LIST_CACHE_HINTS, &list)
     }
 
     fn written_list(&self) -> (ToolList, RawJson) {
@@ -364,7 +372,7 @@ impl Shared {
         let result = asker
             .protocol(|protocol| protocol.answer(method, meta, message))
             .map_err(|error| asker.refusal(error))?;
-        Ok(answered(id, Era::Initialize, "", &result))
+        self.answered(id, Era::Initialize, "", &result)
     }
 
     /// Opens a session.
@@ -402,11 +410,20 @@ impl Shared {
             let text = format!("{} sessions are in use, which is the limit", self.limits.sessions);
             return Err(Refusal::busy(text));
         };
-        let mut response = answered(id, Era::Initialize, "", &result);
+        let mut response = self.answered(id, Era::Initialize, "", &result)?;
         if let Ok(id) = HeaderValue::from_str(&session.id) {
             response.headers_mut().insert(header::SESSION, id);
         }
         Ok(response)
+    }
+
+    fn answered(&self, id: &RpcId, era: Era, members: &str, result: &RawJson) -> Result<Response, Refusal> {
+        let Some(share) = self.answers.now(result.as_bytes().len()) else {
+            return Err(Refusal::busy(NO_ROOM));
+        };
+        let (head, rest) = result_head(id, era, members, result);
+        let answer = [head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat();
+        Ok(json(StatusCode::OK, share.hold(answer.into())))
     }
 
     /// The stream of a session, which notifies of changes.
@@ -451,9 +468,4 @@ impl Asker {
         };
         Refusal::new(status, error)
     }
-}
-
-fn answered(id: &RpcId, era: Era, members: &str, result: &RawJson) -> Response {
-    let (head, rest) = result_head(id, era, members, result);
-    json(StatusCode::OK, [head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat())
 }

@@ -206,14 +206,16 @@ async fn an_idle_session_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_clients_at_once_are_all_answered() {
-    // Two descriptors for each, because both ends are in this process.
+    // Each needs two descriptors, because both ends are in this process: the server raises the limit.
     let limit = getrlimit(Resource::Nofile);
-    let wanted = Some(limit.maximum.unwrap_or(4096).min(4096));
-    setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum: limit.maximum }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(256), maximum: limit.maximum }).unwrap();
     let server = Server::start(service(tools())).await;
+    let mut connected = Vec::new();
+    for _ in 0..1000 {
+        connected.push(server.client().await);
+    }
     let mut clients = tokio::task::JoinSet::new();
-    for number in 0..1000 {
-        let mut client = server.client().await;
+    for (number, mut client) in connected.into_iter().enumerate() {
         clients.spawn(async move {
             if number % 2 == 0 {
                 client.initialize("2025-11-25").await;
@@ -229,6 +231,38 @@ async fn a_thousand_clients_at_once_are_all_answered() {
     for (got, want) in answers {
         assert_eq!(got, want);
     }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn clients_that_do_not_read_their_answers_take_limited_memory_and_are_disconnected() {
+    let big = Tool::new("big", "", async |_: NoArgs| "a".repeat(9_000_000)).read_only();
+    let tools = tools();
+    tools.add(big).unwrap();
+    let server = Server::start(service(tools).write_timeout(Duration::from_secs(5))).await;
+    let mut client = server.session().await;
+    assert_eq!(client.call("big", json!({})).await.said().len(), 9_000_000);
+    let before = resident_bytes();
+    let call = client.message("tools/call", &json!({ "name": "big", "arguments": {} }));
+    let (_, session) = client.headers.iter().find(|(name, _)| *name == "mcp-session-id").unwrap();
+    let mut silent = Vec::new();
+    for id in 0..100 {
+        let mut call = call.clone();
+        call["id"] = json!(format!("silent {id}"));
+        let call = call.to_string();
+        let length = format!("mcp-session-id: {session}\r\ncontent-length: {}", call.len());
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(format!("{}{call}", head(&server, &length)).as_bytes()).await.unwrap();
+        silent.push(stream);
+    }
+    until(|| server.service.metrics().contains("toolbridge_call_seconds_count{tool=\"big\"} 101\n")).await;
+    let held = resident_bytes().saturating_sub(before);
+    assert!(held < 500_000_000, "{held} bytes for answers that nobody reads");
+    assert_eq!(server.session().await.call("echo", json!({ "text": "hello" })).await.said(), "hello");
+    // Their connections are closed, and all memory is given back.
+    until(|| resident_bytes() < before + 60_000_000).await;
+    assert_eq!(client.call("big", json!({})).await.said().len(), 9_000_000);
+    drop(silent);
 }
 
 #[tokio::test]
