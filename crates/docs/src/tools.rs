@@ -86,8 +86,8 @@ fn bridge_tools() -> Vec<(Effect, Tool)> {
             "bridge_copy_section",
             "Copy a section",
             "Copies a section with its subsections, or a whole `.json`, into a file of the vault, byte for byte and without showing \
-             it. File and folders are made. A section changed since it was found is refused, with the nearest one. What is \
-             too long is cut: append the rest with `next` as `from_ref`. `daily/YYYY-MM-DD.md` only takes appends.",
+             it. Creates file and folders. A section changed since it was found is refused. If cut, append the rest with \
+             `next` as `from_ref`. `daily/YYYY-MM-DD.md` only takes appends.",
             Effect::Changes,
             |shared, request, _| copy::copy_section(shared, request),
         ),
