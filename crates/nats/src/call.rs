@@ -279,12 +279,17 @@ impl Caller {
     }
 }
 
+/// Whether it is what MCP has as a progress token: a string or a number, and therefore on one line.
+fn is_token(token: &RawJson) -> bool {
+    matches!(token.as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9'))
+}
+
 /// The headers of a call.
 fn headers(call: &ToolCall, inbox: &str) -> HeaderMap {
     let mut headers = Asked::Call(call.arguments.as_bytes().len()).headers(inbox);
     let meta = Meta {
         tool_use_id: call.meta.tool_use_id.clone(),
-        progress: call.meta.progress_token.is_some(),
+        progress_token: call.meta.progress_token.clone().filter(is_token),
         client: call.meta.client.as_deref().cloned(),
     };
     meta.write(&mut headers);

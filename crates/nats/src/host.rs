@@ -26,7 +26,7 @@ use crate::parts::{Cutter, part_bytes, room};
 use crate::run::run;
 use crate::subject::{QUEUE, Subjects};
 use crate::table::{KEPT, Place, Room, Table};
-use crate::wire::{Asked, Speaker, Told};
+use crate::wire::{Asked, Speaker, Told, check_inbox};
 use crate::{Access, NatsError, listing};
 
 /// The default limit of parallel calls.
@@ -487,6 +487,10 @@ impl Shared {
                 Some(message) = asked.next() => message,
             };
             let Some((asked, inbox)) = message.headers.as_ref().and_then(Asked::read) else { continue };
+            if let Err(reason) = check_inbox(inbox) {
+                tracing::debug!(reason, "a message is ignored");
+                continue;
+            }
             match asked {
                 Asked::Part(place) => self.table.pass_part(inbox, place, message.payload.clone()),
                 Asked::Ack(count) => self.table.pass_ack(inbox, count),

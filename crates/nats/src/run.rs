@@ -15,7 +15,7 @@ use crate::host::Shared;
 use crate::parts::{Assembly, MAX_MESSAGE_BYTES, part_bytes, room};
 use crate::subject;
 use crate::table::Begin;
-use crate::wire::{Asked, Lane, Meta, Told, traceparent, write_error};
+use crate::wire::{Asked, Lane, Meta, Told, check_inbox, traceparent, write_error};
 
 /// How often a host sends a beat for a running call.
 pub(crate) const BEAT: Duration = Duration::from_millis(600);
@@ -33,13 +33,22 @@ pub(crate) async fn run(host: Arc<Shared>, arrived: Arrived) {
     let none = HeaderMap::new();
     let headers = message.headers.as_ref().unwrap_or(&none);
     let Some(tool) = message.subject.rsplit('.').next().and_then(subject::text) else { return };
+    let client = &host.link.client;
     let (bytes, inbox) = match Asked::read(headers) {
-        Some((Asked::Call(bytes), inbox)) => (bytes, Some(Subject::from(inbox))),
+        Some((Asked::Call(bytes), inbox)) => {
+            if let Err(reason) = check_inbox(inbox) {
+                let reply = Reply { client, speaker: &host.speaker, arrived: &arrived, inbox: None };
+                let error = ToolError::new("NatsError", reason);
+                let mut headers = Told::Error.headers(&host.speaker);
+                write_error(&mut headers, &error, client.max_payload());
+                return reply.error(headers, &error).await;
+            }
+            (bytes, Some(Subject::from(inbox)))
+        }
         Some(_) => return,
         // A plain NATS client, without our headers.
         None => (message.payload.len(), None),
     };
-    let client = &host.link.client;
     let reply = Reply { client, speaker: &host.speaker, arrived: &arrived, inbox };
     let spec = host.dispatcher.source().tools().get(&tool).map(|spec| spec.exclusive);
     let lane = match spec {
@@ -103,7 +112,7 @@ impl Run<'_> {
         let about = Meta::read(headers);
         let meta = CallMeta {
             tool_use_id: about.tool_use_id,
-            progress_token: about.progress.then(RawJson::empty_object),
+            progress_token: about.progress_token,
             traceparent: traceparent(headers).and_then(|text| text.parse().ok()),
             client: about.client.map(Arc::new),
             // A caller on another machine has nobody here.

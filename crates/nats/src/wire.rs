@@ -3,7 +3,7 @@
 use async_nats::HeaderMap;
 use serde::{Deserialize, Serialize};
 use toolbridge_core::trace::Outcome;
-use toolbridge_core::{Client, ToolError};
+use toolbridge_core::{Client, RawJson, ToolError};
 
 /// The kind of the message, with numbers if it has any.
 const KIND: &str = "Toolbridge";
@@ -20,6 +20,27 @@ const TRACEPARENT: &str = "traceparent";
 
 /// The limit of metadata in a header.
 const MAX_META_BYTES: usize = 4096;
+
+/// The limit of an inbox. A server closes the connection of a host that sends a longer line than it takes, which is
+/// 4,096 bytes by default.
+const MAX_INBOX_BYTES: usize = 1024;
+
+/// Checks that messages can be sent to an inbox; an error says what is wrong with it.
+pub(crate) fn check_inbox(inbox: &str) -> Result<(), String> {
+    let is_token = |token: &str| {
+        !matches!(token, "" | "*" | ">")
+            && !token.contains(|char: char| char.is_whitespace() || char.is_control())
+    };
+    if inbox.len() > MAX_INBOX_BYTES {
+        return Err(format!("the inbox of a call has {} bytes, the limit is {MAX_INBOX_BYTES}", inbox.len()));
+    }
+    if !inbox.split('.').all(is_token) {
+        return Err(
+            "the inbox of a call is not a subject: words with dots between them, without `*` and `>`".into(),
+        );
+    }
+    Ok(())
+}
 
 /// A message from a caller to hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,8 +199,9 @@ impl Speaker {
 pub(crate) struct Meta {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tool_use_id: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) progress: bool,
+    /// A string or a number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) progress_token: Option<RawJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) client: Option<Client>,
 }
@@ -193,8 +215,8 @@ impl Meta {
         let text = serde_json::to_string(self).map(|text| ascii(&text)).unwrap_or_default();
         if text.len() <= MAX_META_BYTES {
             headers.insert(META, text);
-        } else if self.progress {
-            headers.insert(META, r#"{"progress":true}"#);
+        } else if self.tool_use_id.is_some() || self.client.is_some() {
+            Self { progress_token: self.progress_token.clone(), ..Self::default() }.write(headers);
         }
     }
 
@@ -334,13 +356,22 @@ mod tests {
     fn the_meta_of_a_call_passes() {
         let mut client = Client::default();
         client.name = Some("größe\n".into());
-        let meta = Meta { tool_use_id: Some("toolu_1".into()), progress: true, client: Some(client) };
+        let meta = Meta {
+            tool_use_id: Some("toolu_1".into()),
+            progress_token: Some(RawJson::parse("7").unwrap()),
+            client: Some(client),
+        };
         let mut headers = HeaderMap::new();
         meta.write(&mut headers);
         assert_eq!(Meta::read(&headers), meta);
-        let long = Meta { tool_use_id: Some("x".repeat(5000)), ..meta };
+        let progress_token = meta.progress_token.clone();
+        let mut long = Meta { tool_use_id: Some("x".repeat(5000)), ..meta };
         let mut headers = HeaderMap::new();
         long.write(&mut headers);
-        assert_eq!(Meta::read(&headers), Meta { progress: true, ..Meta::default() });
+        assert_eq!(Meta::read(&headers), Meta { progress_token, ..Meta::default() });
+        long.progress_token = Some(RawJson::parse(format!("\"{}\"", "x".repeat(5000))).unwrap());
+        let mut headers = HeaderMap::new();
+        long.write(&mut headers);
+        assert_eq!(Meta::read(&headers), Meta::default());
     }
 }

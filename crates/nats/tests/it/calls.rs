@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use futures_util::StreamExt as _;
 use serde_json::Value;
 use toolbridge_core::trace::{Process, Tracer};
 use toolbridge_core::{
-    CallContext, CancellationToken, Client, Dispatcher, NoArgs, RawJson, Step, Tool, ToolSource as _, Toolset,
+    CallContext, CallFuture, CancellationToken, Client, Dispatcher, NoArgs, RawJson, Step, Tool, ToolCall,
+    ToolList, ToolResult, ToolSource, ToolSpec, Toolset,
 };
 use toolbridge_nats as nats;
 
@@ -69,7 +71,7 @@ async fn progress_and_the_clients_name_come_through() {
     let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
     let tools = connect(&server, "shop").await;
     let mut asked = call_of("count", "{}");
-    asked.meta.progress_token = Some(RawJson::empty_object());
+    asked.meta.progress_token = Some(RawJson::parse("7").unwrap());
     // Listen to progress as any front does.
     let dispatcher = Dispatcher::new(Arc::new(tools), Tracer::without_file(Process::Server));
     let mut counting = dispatcher.run(asked, CancellationToken::new(), None);
@@ -90,6 +92,75 @@ async fn progress_and_the_clients_name_come_through() {
     asked.meta.tool_use_id = Some("toolu_1".into());
     let answer = within(dispatcher.source().call(asked, CallContext::default())).await.unwrap();
     assert_eq!(text(&answer), r#"Some("größe") Some("toolu_1")"#);
+}
+
+/// A source that keeps the progress tokens of calls.
+#[derive(Debug, Default)]
+struct Tokens(Mutex<Vec<Option<String>>>);
+
+impl ToolSource for Tokens {
+    fn tools(&self) -> ToolList {
+        ToolList::new(vec![ToolSpec::new("take", "", RawJson::parse(r#"{"type":"object"}"#).unwrap())])
+            .unwrap()
+    }
+
+    fn call(&self, call: ToolCall, _: CallContext) -> CallFuture<'_> {
+        let token = call.meta.progress_token.map(|token| token.to_string());
+        self.0.lock().unwrap().push(token);
+        Box::pin(async { Ok(ToolResult::text("taken").to_json()) })
+    }
+}
+
+#[tokio::test]
+async fn the_source_of_a_host_gets_the_progress_token_of_the_caller_or_none() {
+    let server = Server::start();
+    let source = Arc::new(Tokens::default());
+    let host = nats::serve(Arc::clone(&source), "shop").at(server.url()).await.unwrap();
+    let tools = connect(&server, "shop").await;
+    let tokens = [Some("7"), Some(r#""größe""#), Some("12345678901234567890123"), None];
+    for token in tokens {
+        let mut asked = call_of("take", "{}");
+        asked.meta.progress_token = token.map(|token| RawJson::parse(token).unwrap());
+        within(tools.call(asked, CallContext::default())).await.unwrap();
+    }
+    let got = std::mem::take(&mut *source.0.lock().unwrap());
+    let got: Vec<_> =
+        got.iter().map(|token| token.as_deref().map(|token| token.parse::<Value>().unwrap())).collect();
+    assert_eq!(got, tokens.map(|token| token.map(|token| token.parse::<Value>().unwrap())));
+    host.drain().await;
+}
+
+#[tokio::test]
+async fn an_inbox_that_the_server_would_not_take_is_refused_and_the_host_stays_connected() {
+    let server = Server::start();
+    let _host = HostProcess::start(&server.url(), "shop", "a", &[]);
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let mut answers = client.subscribe("answers").await.unwrap();
+    for inbox in [format!("_INBOX.{}", "a".repeat(5000)), "two words".into(), "a..b".into(), "a.>".into()] {
+        for (kind, subject) in [
+            ("call 2", "toolbridge.shop.call.who"),
+            ("call 2", "toolbridge.shop.at.a.who"),
+            ("where 1", "toolbridge.shop.ask"),
+            ("tools", "toolbridge.shop.ask"),
+        ] {
+            let mut headers = async_nats::HeaderMap::new();
+            headers.insert("Toolbridge", kind);
+            headers.insert("Toolbridge-Inbox", inbox.as_str());
+            let sent = client.publish_with_reply_and_headers(subject, "answers", headers, "{}".into());
+            sent.await.unwrap();
+            if kind == "call 2" {
+                let answer = within(answers.next()).await.unwrap();
+                let error = answer.headers.unwrap();
+                let error = error.get("Nats-Service-Error").unwrap().as_str();
+                assert!(error.contains("the inbox of a call"), "{error}");
+            }
+        }
+    }
+    let answer = client.request("toolbridge.shop.call.who", "".into()).await.unwrap();
+    assert_eq!(&answer.payload[..], br#"{"content":[{"type":"text","text":"a"}],"isError":false}"#);
+    // The host has never lost its connection.
+    let log = std::fs::read_to_string(server.folder.path().join("log")).unwrap();
+    assert!(!log.contains("maximum control line") && !log.contains("Parser ERROR"), "{log}");
 }
 
 #[tokio::test]
