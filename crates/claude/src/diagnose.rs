@@ -1,5 +1,6 @@
 //! Detailed explanations for a missing result or for missing tools.
 
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -41,6 +42,23 @@ pub(crate) fn no_result(
     }
     let how = status.map_or("the CLI ended".into(), |status| format!("the CLI ended with {status}"));
     ClaudeCodeError::execution(ExecutionKind::Exit, format!("{how} and without a result{stderr}"))
+}
+
+/// The error of a guardian that cannot run programs: it ended, not the CLI.
+pub(crate) async fn broken_guardian(guardian: &Path) -> Option<ClaudeCodeError> {
+    /// No status that an executable returns by itself.
+    const STATUS: i32 = 86;
+    let mut command = process::command(Path::new("/bin/sh"), Some(guardian));
+    command.arg("-c").arg(format!("exit {STATUS}"));
+    let (mut process, pipes) = match Process::start(command, None) {
+        Ok(started) => started,
+        Err(error) => return Some(error),
+    };
+    drop(pipes.stdin);
+    // One that takes longer may only be slow.
+    let status = timeout(PATIENCE, process.exited()).await.ok()??;
+    (status.code() != Some(STATUS))
+        .then(|| ClaudeCodeError::guardian(format!("`{}` ends with {status}", guardian.display())))
 }
 
 /// Adds the output of a manually started bridge to an error about our server.

@@ -22,7 +22,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::callbacks::Callbacks;
 use crate::control::{Control, request_line};
-use crate::diagnose::{explain, no_result, not_connected};
+use crate::diagnose::{broken_guardian, explain, no_result, not_connected};
 use crate::error::ExecutionKind;
 use crate::event::{Event, McpServerStatus};
 use crate::hook::Hook;
@@ -303,7 +303,12 @@ impl Driver {
                 None
             }
             Ok(End::Exit(status)) => {
-                Some(no_result(status, &self.stderr.text().await, self.collected.unreadable.take()))
+                let broken = match &self.process.guardian {
+                    Some(guardian) => broken_guardian(guardian).await,
+                    None => None,
+                };
+                let stderr = self.stderr.text().await;
+                Some(broken.unwrap_or_else(|| no_result(status, &stderr, self.collected.unreadable.take())))
             }
             Err(error) => {
                 self.process.end_now().await;

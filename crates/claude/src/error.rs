@@ -52,9 +52,9 @@ pub enum ClaudeCodeError {
     },
     /// A request filters tools, but the model has none.
     ToolsetNotRegistered,
-    /// The CLI could not start the bridge to the tools, or there is none to start.
+    /// The bridge to the tools could not be started, or there is none to start.
     BridgeStartup {
-        /// The server's name.
+        /// The server's name; empty if the executable could not start the CLI either.
         server: String,
         /// What the CLI or the bridge reported.
         reason: String,
@@ -100,6 +100,7 @@ impl fmt::Display for ClaudeCodeError {
             Self::ToolsetNotRegistered => {
                 f.write_str("the request chooses tools, but no toolset is registered")
             }
+            Self::BridgeStartup { server, reason, .. } if server.is_empty() => f.write_str(reason),
             Self::BridgeStartup { server, reason, .. } => {
                 write!(f, "the tools of server `{server}` are not available: {reason}")
             }
@@ -209,6 +210,11 @@ impl ClaudeCodeError {
         Self::BridgeStartup { server: server.into(), reason: reason.into(), transport: Transport::Stdio }
     }
 
+    /// An error of the bridge executable in its other role, between this process and the CLI.
+    pub(crate) fn guardian(reason: impl std::fmt::Display) -> Self {
+        Self::bridge("", format!("the bridge executable, which also starts the CLI, does not work: {reason}"))
+    }
+
     /// Converts a session's error to an error of its server.
     pub(crate) fn session(server: &str, error: IpcError) -> Self {
         match error {
@@ -302,12 +308,15 @@ impl From<RegistrationError> for ClaudeCodeError {
     }
 }
 
-/// Why the CLI at `path` could not be started.
-pub(crate) fn start_error(path: &Path, cwd: Option<&Path>, error: &std::io::Error) -> ClaudeCodeError {
+/// Why the CLI at `path`, or its guardian there, could not be started.
+pub(crate) fn start_error(
+    path: &Path,
+    missing_cwd: Option<&Path>,
+    is_guarded: bool,
+    error: &std::io::Error,
+) -> ClaudeCodeError {
     // The system reports the same error for a missing program and a missing directory.
-    if let Some(dir) = cwd
-        && !dir.is_dir()
-    {
+    if let Some(dir) = missing_cwd {
         let message =
             format!("the working directory `{}` does not exist or is not a directory", dir.display());
         return ClaudeCodeError::execution(ExecutionKind::Start, message);
@@ -319,6 +328,9 @@ pub(crate) fn start_error(path: &Path, cwd: Option<&Path>, error: &std::io::Erro
         );
     }
     let message = format!("cannot start `{}`: {error}", path.display());
+    if is_guarded {
+        return ClaudeCodeError::guardian(message);
+    }
     ClaudeCodeError::execution(ExecutionKind::Start, message)
 }
 

@@ -38,6 +38,8 @@ const REST_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) struct Process {
     group: Arc<Group>,
     exit: Exit,
+    /// The executable that guards it.
+    pub(crate) guardian: Option<PathBuf>,
 }
 
 /// The processes of a CLI.
@@ -93,8 +95,9 @@ impl Process {
             command.env(guard::ROOM, room.path());
         }
         let executable = PathBuf::from(command.get_program());
-        let cwd = command.get_current_dir().map(Path::to_path_buf);
-        let failed = |error: io::Error| start_error(&executable, cwd.as_deref(), &error);
+        // Checked before the start: a failed one removes the room, which may be the directory.
+        let missing = command.get_current_dir().filter(|dir| !dir.is_dir()).map(Path::to_path_buf);
+        let failed = |error: io::Error| start_error(&executable, missing.as_deref(), is_guarded, &error);
         let pipes = Pipes::to(&mut command).map_err(failed)?;
         // Held while the CLI lives: it takes 2 s to exit if its stdout has no reader.
         let stdout = pipes.stdout.as_fd().try_clone_to_owned().map_err(failed)?;
@@ -107,7 +110,7 @@ impl Process {
         })
         .map_err(failed)?;
         // From here on, dropping it ends the group.
-        Ok((Self { group, exit }, pipes))
+        Ok((Self { group, exit, guardian: is_guarded.then_some(executable) }, pipes))
     }
 
     /// The processes, for another owner that may have to end them.

@@ -175,6 +175,25 @@ async fn a_bridge_that_does_not_start_is_an_error_with_its_reason() {
 }
 
 #[tokio::test]
+async fn a_bridge_executable_that_cannot_run_is_named() {
+    let world = World::new("text ok");
+    let file = |name: &str, content: &[u8]| {
+        let path = program(&world, name, "");
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    let other_machine = file("other-machine", b"\x7fELF\x02\x01\x01\0nothing that this machine runs");
+    for bridge in [file("no-loader", b"#!/no/loader\n"), other_machine, "/bin/false".into()] {
+        let model = world.builder().bridge(&bridge).guard(&bridge).build().unwrap();
+        let error = model.request("hi").await.unwrap_err();
+        assert_eq!(error.type_name(), "BridgeStartupError", "{error}");
+        assert!(error.to_string().contains(&format!("`{}`", bridge.display())), "{error}");
+        assert!(!error.to_string().contains("working directory"), "{error}");
+    }
+    world.nothing_is_left();
+}
+
+#[tokio::test]
 async fn a_session_that_cannot_start_is_an_error_before_the_cli_starts() {
     let world = World::new("text ok");
     let model = world.builder().session_dir("/no/where").build().unwrap();
