@@ -43,8 +43,9 @@ const FOLLOW_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_s
 /// The bridge's end of a session.
 ///
 /// It connects on the first call and keeps the connection. If all connections are busy, a call opens another one,
-/// so each carries one request at a time. Dropping a call closes its connection, which tells the parent that the
-/// call is cancelled. Once [`changes`](ToolSource::changes) is called, a separate connection waits for changes.
+/// so each carries one request at a time; a parent that is another implementation gets one call at a time.
+/// Dropping a call closes its connection, which tells the parent that the call is cancelled. Once
+/// [`changes`](ToolSource::changes) is called, a separate connection waits for changes.
 #[derive(Debug)]
 pub struct Remote {
     link: Arc<Parent>,
@@ -59,6 +60,9 @@ pub(crate) struct Parent {
     schema: Option<PathBuf>,
     /// Whether the parent supports our extensions.
     is_ours: bool,
+    /// Held by the call that runs, if the parent is another implementation: such a parent may not expect calls that
+    /// overlap.
+    one_at_a_time: tokio::sync::Mutex<()>,
     list: RwLock<(ToolList, Stamp)>,
     changed: Arc<watch::Sender<()>>,
     idle: Arc<Idle>,
@@ -136,6 +140,7 @@ impl Parent {
         let is_ours = id_of(&socket).is_some_and(SessionId::is_ours);
         Ok(Self {
             is_ours,
+            one_at_a_time: tokio::sync::Mutex::default(),
             socket,
             schema,
             list: RwLock::new(list),
@@ -231,6 +236,7 @@ impl Parent {
         let request = write_request(call);
         // Checked before a connection is used for it.
         check_size(request.size())?;
+        let _turn = if self.is_ours { None } else { Some(self.one_at_a_time.lock().await) };
         let mut exchange = Exchange { request: Some(request), wants_progress, can_ask, context };
         loop {
             let kept = self.idle.take();

@@ -19,6 +19,9 @@ use crate::wire::{
     text_result,
 };
 
+/// The name of a socket with an id of version 8.
+const CONCURRENT: &str = "claudecode_ipc_00000000000080008000000000000001.sock";
+
 /// An event at the parent.
 enum Event {
     Connection,
@@ -29,6 +32,7 @@ enum Event {
 /// A parent with a schema file. Its connections are numbered in the order of their arrival.
 struct Parent {
     dir: TempDir,
+    socket: &'static str,
     /// `None` until the parent listens.
     listener: Option<UnixListener>,
     /// `None` once one side has closed it.
@@ -39,6 +43,13 @@ impl Parent {
     /// A parent that listens, with the tool `greet` in a schema file of the document's three fields.
     fn start() -> Self {
         let mut parent = Self::absent();
+        parent.listen();
+        parent
+    }
+
+    /// One whose socket has an id of version 8, which therefore takes calls that overlap.
+    fn start_concurrent() -> Self {
+        let mut parent = Self { socket: CONCURRENT, ..Self::absent() };
         parent.listen();
         parent
     }
@@ -57,11 +68,11 @@ impl Parent {
         let path = dir.path().join("schema.json");
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
         file.write_all(schema.to_string().as_bytes()).unwrap();
-        Self { dir, listener: None, connections: Vec::new() }
+        Self { dir, socket: "parent.sock", listener: None, connections: Vec::new() }
     }
 
     fn socket(&self) -> PathBuf {
-        self.dir.path().join("parent.sock")
+        self.dir.path().join(self.socket)
     }
 
     fn schema(&self) -> PathBuf {
@@ -171,7 +182,7 @@ impl Parent {
         assert_eq!(client.bridge.wait_within(PATIENCE).code(), Some(0));
         let mut own = vec!["schema.json"];
         if self.socket().exists() {
-            own.insert(0, "parent.sock");
+            own.insert(0, self.socket);
         }
         assert_eq!(files(self.dir.path()), own);
     }
@@ -320,8 +331,33 @@ fn a_tool_that_is_not_in_the_schema_file_never_reaches_the_parent() {
 }
 
 #[test]
-fn two_calls_in_flight_use_two_connections() {
+fn a_parent_of_another_kind_gets_one_call_at_a_time() {
     let mut parent = Parent::start();
+    let mut client = parent.client();
+    let who = ["first", "second", "third"];
+    let ids = who.map(|who| client.start_call("greet", json!({ "who": who })));
+    for (who, id) in who.into_iter().zip(ids) {
+        let (n, asked) = parent.next_request();
+        assert_eq!(asked, request("greet", json!({ "who": who })));
+        parent.expect_quiet();
+        parent.answer(n, &text_result(who));
+        assert_eq!(client.answer(id)["result"], text_result(who)["result"]);
+    }
+    // A cancelled call, running or waiting, holds up no other.
+    let calls = who.map(|who| client.start_call("greet", json!({ "who": who })));
+    parent.next_request();
+    client.cancel(calls[1]);
+    client.cancel(calls[0]);
+    let (n, asked) = parent.next_request();
+    assert_eq!(asked, request("greet", json!({ "who": "third" })));
+    parent.answer(n, &text_result("third"));
+    assert_eq!(client.answer(calls[2])["result"], text_result("third")["result"]);
+    parent.end(client);
+}
+
+#[test]
+fn two_calls_in_flight_use_two_connections() {
+    let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
     let first = client.start_call("greet", json!({ "who": "first" }));
     let (one, asked) = parent.next_request();
@@ -343,7 +379,7 @@ fn two_calls_in_flight_use_two_connections() {
 
 #[test]
 fn sixty_four_calls_in_flight_get_their_own_answers_in_any_order() {
-    let mut parent = Parent::start();
+    let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
     let ids: Vec<_> =
         (0..64).map(|n| client.start_call("greet", json!({ "who": format!("caller {n}") }))).collect();
@@ -372,7 +408,7 @@ fn sixty_four_calls_in_flight_get_their_own_answers_in_any_order() {
 
 #[test]
 fn no_more_than_sixty_four_idle_connections_are_kept() {
-    let mut parent = Parent::start();
+    let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
     for _ in 0..80 {
         client.start_call("greet", json!({ "who": "you" }));
@@ -391,7 +427,7 @@ fn no_more_than_sixty_four_idle_connections_are_kept() {
 
 #[test]
 fn idle_connections_give_way_to_a_call_that_is_not_accepted() {
-    let mut parent = Parent::start();
+    let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
     let ids: Vec<_> = (0..2).map(|_| client.start_call("greet", json!({}))).collect();
     let asked: Vec<_> = (0..2).map(|_| parent.next_request().0).collect();
@@ -426,7 +462,7 @@ fn idle_connections_give_way_to_a_call_that_is_not_accepted() {
 
 #[test]
 fn of_idle_connections_only_one_is_kept_for_long() {
-    let mut parent = Parent::start();
+    let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
     let ids: Vec<_> = (0..5).map(|_| client.start_call("greet", json!({}))).collect();
     let asked: Vec<_> = (0..5).map(|_| parent.next_request().0).collect();
@@ -601,7 +637,7 @@ fn every_cut_of_an_answer_is_an_error() {
 
 #[test]
 fn half_an_answer_and_silence_hold_up_only_their_own_call() {
-    let mut parent = Parent::start();
+    let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
     let whole = frame(text_result("half").to_string());
     let id = client.start_call("greet", json!({}));
@@ -618,7 +654,7 @@ fn half_an_answer_and_silence_hold_up_only_their_own_call() {
 
 #[test]
 fn many_unfinished_big_answers_hold_up_no_other_call() {
-    let mut parent = Parent::start();
+    let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
     let whole = frame(text_result(&"x".repeat(MAX_MESSAGE_BYTES - 1_000)).to_string());
     let mut unfinished = Vec::new();
@@ -1006,7 +1042,7 @@ fn progress_reaches_the_client_in_order_under_its_own_token() {
 
 #[test]
 fn progress_comes_before_the_answer_is_known() {
-    let mut parent = Parent::start();
+    let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
     let mut open = Vec::new();
     for token in ["a", "b"] {
@@ -1047,7 +1083,7 @@ fn progress_without_a_token_never_reaches_the_client() {
 
 #[test]
 fn a_cancelled_call_closes_its_connection_and_is_never_answered() {
-    let mut parent = Parent::start();
+    let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
     let cancelled = client.start_call("greet", json!({ "who": "cancelled" }));
     let (one, _) = parent.next_request();
