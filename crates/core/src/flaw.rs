@@ -37,6 +37,12 @@ pub enum Flaw {
         /// Its index, from 0.
         place: usize,
     },
+    /// A text block has no text.
+    #[error("`content[{place}]` is a text block without a `text` that is a string; {RIGHT}")]
+    NoText {
+        /// Its index, from 0.
+        place: usize,
+    },
     /// Objects and lists are nested too deeply.
     #[error("it is nested {depth} levels deep, the limit is {MAX_RESULT_DEPTH}")]
     TooDeep {
@@ -96,15 +102,30 @@ fn content(walk: &mut Walk<'_>) -> Result<(Option<Flaw>, usize), Fault> {
 
 fn block(walk: &mut Walk<'_>, place: usize) -> Result<(Option<Flaw>, usize), Fault> {
     let Some(mut members) = walk.enter() else { return Ok((Some(Flaw::NotABlock { place }), walk.depth()?)) };
-    let (mut types, mut deepest) = (None, 1);
+    let (mut types, mut texts, mut is_text, mut deepest) = (None, None, false, 1);
     while let Some(key) = members.next_key()? {
-        if key.is("type") {
-            types = Some(types.unwrap_or(true) && members.is_at_string());
-        }
+        let (begin, is_string) = (members.skip_space(), members.is_at_string());
         deepest = deepest.max(1 + members.depth()?);
+        if key.is("type") {
+            types = Some(types.unwrap_or(true) && is_string);
+            is_text |= says_text(members.since(begin));
+        } else if key.is("text") {
+            texts = Some(texts.unwrap_or(true) && is_string);
+        }
     }
     walk.go_on_behind(&members);
-    Ok(((types != Some(true)).then_some(Flaw::NoType { place }), deepest))
+    let flaw = if types == Some(true) {
+        (is_text && texts != Some(true)).then_some(Flaw::NoText { place })
+    } else {
+        Some(Flaw::NoType { place })
+    };
+    Ok((flaw, deepest))
+}
+
+/// Whether it is the string `text`, which may be escaped.
+fn says_text(value: Span<'_>) -> bool {
+    let text = value.get();
+    text == r#""text""# || text.contains('\\') && value.decode::<String>().is_ok_and(|text| text == "text")
 }
 
 #[cfg(test)]
@@ -132,29 +153,39 @@ mod tests {
             r#" { "isError" : true , "content" : [ { "text" : [ ] , "type" : "x" } , {"type":""} ] , "x" : 1 } "#,
             "",
         );
-        check(r#"{"c\u006fntent":[{"\u0074ype":"text"}]}"#, "");
-        for other in ["[]", "null", "7", r#""content""#, r#"[{"content":[{"type":"text"}]}]"#] {
+        check(r#"{"c\u006fntent":[{"\u0074ype":"text","text":""}]}"#, "");
+        for other in ["[]", "null", "7", r#""content""#, r#"[{"content":[{"type":"new"}]}]"#] {
             check(other, "it is not an object");
         }
-        for other in ["{}", r#"{"contents":[]}"#, r#"{"x":{"content":[{"type":"text"}]}}"#] {
+        for other in ["{}", r#"{"contents":[]}"#, r#"{"x":{"content":[{"type":"new"}]}}"#] {
             check(other, "it has no `content`");
         }
-        for other in ["null", "7", r#""text""#, "{}", r#"{"type":"text"}"#] {
+        for other in ["null", "7", r#""text""#, "{}", r#"{"type":"new"}"#] {
             check(&format!(r#"{{"content":{other}}}"#), "its `content` is not a list");
         }
         check(r#"{"content":[]}"#, "its `content` is empty");
         check(r#"{"content":[ ],"isError":true}"#, "its `content` is empty");
-        for other in ["null", "7", r#""text""#, "[]", r#"[{"type":"text"}]"#] {
+        for other in ["null", "7", r#""text""#, "[]", r#"[{"type":"new"}]"#] {
             check(&format!(r#"{{"content":[{other}]}}"#), "`content[0]` is not an object");
-            check(&format!(r#"{{"content":[{{"type":"text"}},{other}]}}"#), "`content[1]` is not an object");
+            check(&format!(r#"{{"content":[{{"type":"new"}},{other}]}}"#), "`content[1]` is not an object");
         }
         for other in
             ["{}", r#"{"text":"type"}"#, r#"{"type":null}"#, r#"{"type":["text"]}"#, r#"{"x":{"type":"a"}}"#]
         {
             check(&format!(r#"{{"content":[{other}]}}"#), "`content[0]` has no `type` that is a string");
         }
+        for other in [
+            r#"{"type":"text"}"#,
+            r#"{"type":"text","text":null}"#,
+            r#"{"text":5,"type":"text"}"#,
+            r#"{"type":"t\u0065xt","text":["a"]}"#,
+            r#"{"type":"text","text":"a","text":5}"#,
+        ] {
+            let text = format!(r#"{{"content":[{{"type":"new","text":1}},{other}]}}"#);
+            check(&text, "`content[1]` is a text block without a `text` that is a string");
+        }
         // Clients differ in which duplicate they take.
-        check(r#"{"content":[{"type":"text"}],"content":[]}"#, "its `content` is empty");
+        check(r#"{"content":[{"type":"new"}],"content":[]}"#, "its `content` is empty");
         check(r#"{"content":[{"type":"text","type":5}]}"#, "`content[0]` has no `type` that is a string");
         check(r#"{"content":[{"type":5,"type":"text"}]}"#, "`content[0]` has no `type` that is a string");
     }
@@ -163,10 +194,10 @@ mod tests {
     fn nesting_has_a_limit_wherever_it_is() {
         let rows = [
             // The depth of `DEEP`, and the text around it.
-            (1, r#"{"content":[{"type":"text"}],"structuredContent":DEEP}"#),
-            (1, r#"{"_meta":DEEP,"content":[{"type":"text"}]}"#),
-            (3, r#"{"content":[{"type":"text"},{"type":"new","x":DEEP}]}"#),
-            (2, r#"{"content":[{"type":"text"}],"x":{"y":1,"z":DEEP}}"#),
+            (1, r#"{"content":[{"type":"new"}],"structuredContent":DEEP}"#),
+            (1, r#"{"_meta":DEEP,"content":[{"type":"new"}]}"#),
+            (3, r#"{"content":[{"type":"new"},{"type":"new","x":DEEP}]}"#),
+            (2, r#"{"content":[{"type":"new"}],"x":{"y":1,"z":DEEP}}"#),
         ];
         for (around, text) in rows {
             for (depth, want) in [

@@ -785,6 +785,14 @@ fn a_result_without_a_block_that_has_a_type_is_an_error() {
         (json!({ "content": [{ "type": "text", "text": "a" }, null] }), "`content[1]` is not an object"),
         (json!({ "content": [{ "text": "a" }] }), "`content[0]` has no `type` that is a string"),
         (json!({ "content": [{ "type": 7 }] }), "`content[0]` has no `type` that is a string"),
+        (
+            json!({ "content": [{ "type": "text" }] }),
+            "`content[0]` is a text block without a `text` that is a string",
+        ),
+        (
+            json!({ "content": [{ "type": "text", "text": null }] }),
+            "`content[0]` is a text block without a `text` that is a string",
+        ),
     ] {
         let id = client.start_call("greet", json!({}));
         let (n, _) = parent.next_request();

@@ -827,7 +827,7 @@ async fn what_a_source_returns_is_checked_whatever_the_source() {
     }
     let deep = |levels| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     let with =
-        |member: &str, levels| format!(r#"{{"content":[{{"type":"text"}}],"{member}":{}}}"#, deep(levels));
+        |member: &str, levels| format!(r#"{{"content":[{{"type":"new"}}],"{member}":{}}}"#, deep(levels));
     let rows = [
         ("[1]".to_owned(), Some("it is not an object")),
         ("null".into(), Some("it is not an object")),
@@ -837,6 +837,10 @@ async fn what_a_source_returns_is_checked_whatever_the_source() {
         (r#"{"content":[]}"#.into(), Some("its `content` is empty")),
         (r#"{"content":["text"]}"#.into(), Some("`content[0]` is not an object")),
         (r#"{"content":[{"text":"a"}]}"#.into(), Some("`content[0]` has no `type` that is a string")),
+        (
+            r#"{"content":[{"type":"text"}]}"#.into(),
+            Some("`content[0]` is a text block without a `text` that is a string"),
+        ),
         (with("structuredContent", 128), Some("it is nested 129 levels deep, the limit is 128")),
         (with("_meta", 50_000), Some("it is nested 50001 levels deep, the limit is 128")),
         (with("structuredContent", 127), None),
