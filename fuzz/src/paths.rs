@@ -51,9 +51,9 @@ fn is_plain(text: &str) -> bool {
         && !text.starts_with(['/', '\\'])
         && !names.first().is_some_and(is_drive)
         && !names.is_empty()
-        && names
-            .iter()
-            .all(|name| !name.is_empty() && *name != ".." && !name.ends_with(['.', ' ']) && name.len() <= 255)
+        && names.iter().all(|name| {
+            !name.is_empty() && !name.starts_with('.') && !name.ends_with(['.', ' ']) && name.len() <= 255
+        })
 }
 
 /// Reads and creates the path in a vault with symbolic links and other ways out.

@@ -140,7 +140,7 @@ fn the_demo_works_and_says_what_to_do_next() {
     let dir = TempDir::new().unwrap();
     let (code, stdout, stderr) = run(toolbridge().arg("demo").env("TMPDIR", dir.path()));
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    assert!(stdout.starts_with("25 tools live in this process ("), "{stdout}");
+    assert!(stdout.starts_with("23 tools live in this process ("), "{stdout}");
     assert_eq!(stdout.matches("\nok   ").count(), 18, "{stdout}");
     for part in [
         "grüß dich",
@@ -166,7 +166,7 @@ fn the_demo_can_print_json() {
     let dir = TempDir::new().unwrap();
     let (code, stdout, _) = run(toolbridge().args(["demo", "--json"]).env("TMPDIR", dir.path()));
     let report: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!((code, &report["ok"], &report["tools"]), (0, &json!(true), &json!(25)));
+    assert_eq!((code, &report["ok"], &report["tools"]), (0, &json!(true), &json!(23)));
     let calls = report["calls"].as_array().unwrap();
     assert_eq!(calls.len(), 18);
     assert!(calls.iter().all(|call| call["ok"] == true && call["ms"].as_f64().unwrap() >= 0.0), "{stdout}");
