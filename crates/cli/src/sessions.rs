@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
+use toolbridge::ToolList;
 use toolbridge::ipc::{
     Remote, SessionInfo, SessionState, named_sessions, names_dirs, read_schema_file, session_dirs, sessions,
     sweep,
@@ -68,7 +69,7 @@ impl Shown {
     /// Asks a live session for its number of calls.
     async fn count(&mut self) {
         if self.state == "live"
-            && let Ok(remote) = Remote::open(&*self.socket, &*self.schema)
+            && let Ok(remote) = Remote::new(&*self.socket, ToolList::default())
         {
             self.calls = tokio::time::timeout(COUNT_PATIENCE, remote.count_calls()).await.ok().flatten();
         }

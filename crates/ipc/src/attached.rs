@@ -66,7 +66,8 @@ struct Member {
 }
 
 impl Attached {
-    /// The sessions with those names; if there are none, all named sessions.
+    /// The sessions with those names; if there are none, all named sessions. It follows them from now on; outside
+    /// a runtime, from the first [`changes`](ToolSource::changes) inside one.
     ///
     /// # Errors
     ///
@@ -90,7 +91,18 @@ impl Attached {
             changed: watch::Sender::default(),
         };
         shared.look(&HashSet::new());
-        Ok(Self { shared: Arc::new(shared), follower: OnceLock::new() })
+        let attached = Self { shared: Arc::new(shared), follower: OnceLock::new() };
+        attached.follow();
+        Ok(attached)
+    }
+
+    /// Follows sessions from now on, if this is inside a runtime.
+    fn follow(&self) {
+        if let Ok(runtime) = Handle::try_current() {
+            let shared = Arc::clone(&self.shared);
+            let follow = async move { shared.follow().await };
+            self.follower.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(follow)));
+        }
     }
 
     /// The instructions of the current sessions, combined for one server.
@@ -269,11 +281,7 @@ impl ToolSource for Attached {
 
     fn changes(&self) -> Changes {
         let changes = Changes::of(self.shared.changed.subscribe());
-        if let Ok(runtime) = Handle::try_current() {
-            let shared = Arc::clone(&self.shared);
-            let follow = async move { shared.follow().await };
-            self.follower.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(follow)));
-        }
+        self.follow();
         changes
     }
 

@@ -44,12 +44,12 @@ const FOLLOW_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_s
 ///
 /// It connects on the first call and keeps the connection. If all connections are busy, a call opens another one,
 /// so each carries one request at a time; a parent that is another implementation gets one call at a time.
-/// Dropping a call closes its connection, which tells the parent that the call is cancelled. Once
-/// [`changes`](ToolSource::changes) is called, a separate connection waits for changes.
+/// Dropping a call closes its connection, which tells the parent that the call is cancelled. A remote made by
+/// [`open`](Self::open) inside a runtime waits for changes on a separate connection.
 #[derive(Debug)]
 pub struct Remote {
     link: Arc<Parent>,
-    /// The task that keeps the list up to date, once changes are requested.
+    /// The task that keeps the list up to date.
     follower: OnceLock<AbortOnDropHandle<()>>,
 }
 
@@ -81,14 +81,27 @@ impl Remote {
         Parent::new(socket.into(), None, (tools, Stamp::default()), Arc::default()).map(Self::of)
     }
 
-    /// A remote for the session at `socket` with the tools of its schema file, also when they change. Does not
-    /// connect yet.
+    /// A remote for the session at `socket` with the tools of its schema file, also when they change. It follows
+    /// changes from now on; outside a runtime, from the first [`changes`](ToolSource::changes) inside one.
     ///
     /// # Errors
     ///
     /// When the path is too long for a socket, or the file cannot be used.
     pub fn open(socket: impl Into<PathBuf>, schema: impl Into<PathBuf>) -> Result<Self, IpcError> {
-        Parent::open(socket.into(), schema.into(), Arc::default()).map(Self::of)
+        let remote = Parent::open(socket.into(), schema.into(), Arc::default()).map(Self::of)?;
+        remote.follow();
+        Ok(remote)
+    }
+
+    /// Keeps the list up to date from now on, if this is inside a runtime.
+    fn follow(&self) {
+        if self.link.schema.is_some()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let link = Arc::clone(&self.link);
+            self.follower
+                .get_or_init(|| AbortOnDropHandle::new(runtime.spawn(async move { link.follow().await })));
+        }
     }
 
     fn of(parent: Parent) -> Self {
@@ -172,17 +185,19 @@ impl Parent {
     /// waits for the end of the connection.
     pub(crate) async fn follow(&self) {
         let Some(schema) = &self.schema else { return };
-        let [mut pause, longest] = FOLLOW_AGAIN;
+        let [shortest, longest] = FOLLOW_AGAIN;
+        let mut pause = shortest;
         loop {
             match self.connect().await {
-                Ok(Link { mut connection, .. }) => match self.follow_on(&mut connection, schema).await {
-                    Err(IpcError::Invalid { reason }) => {
+                Ok(Link { mut connection, .. }) => {
+                    let Err(error) = self.follow_on(&mut connection, schema, || pause = shortest).await;
+                    if let IpcError::Invalid { reason } = error {
                         tracing::debug!(reason, "the list of tools stays as it is");
                         connection.reader.closed().await;
+                    } else {
+                        tracing::debug!(%error, "the parent closed the connection");
                     }
-                    Err(error) => tracing::debug!(%error, "the parent closed the connection"),
-                    Ok(never) => match never {},
-                },
+                }
                 Err(IpcError::Connect { error, .. })
                     if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) =>
                 {
@@ -202,10 +217,12 @@ impl Parent {
         &self,
         connection: &mut Connection,
         schema: &Path,
+        mut answered: impl FnMut(),
     ) -> Result<std::convert::Infallible, IpcError> {
         let mut known = None;
         loop {
             let watched = ask(connection, known).await?;
+            answered();
             known = Some(watched.revision);
             self.reload(schema).map_err(lost)?;
         }
@@ -415,13 +432,7 @@ impl ToolSource for Remote {
     }
 
     fn changes(&self) -> Changes {
-        if self.link.schema.is_some()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let link = Arc::clone(&self.link);
-            self.follower
-                .get_or_init(|| AbortOnDropHandle::new(runtime.spawn(async move { link.follow().await })));
-        }
+        self.follow();
         Changes::of(self.link.changed.subscribe())
     }
 

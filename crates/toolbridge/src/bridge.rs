@@ -13,6 +13,7 @@ use toolbridge_core::trace::{Process, Tracer, trace_path};
 use toolbridge_ipc::{Attached, Remote, own_server_info, this_program_is_a_bridge};
 
 use crate::guard::run_guard_if_asked;
+use crate::runtime::small_runtime;
 use crate::stdio;
 
 /// Becomes a bridge, and does not return, if the command line is `<program> bridge <socket> <schema>`.
@@ -84,13 +85,22 @@ fn exit_code(done: Result<(), Box<dyn Error>>) -> ExitCode {
 /// Any error type: it is only printed.
 fn bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
-    let remote = Remote::open(socket, schema)?;
-    Ok(stdio::serve(Arc::new(remote), own_server_info(), tracer)?)
+    let runtime = small_runtime()?;
+    // Inside the runtime, so that it follows the session from the start.
+    let remote = {
+        let _inside = runtime.enter();
+        Remote::open(socket, schema)?
+    };
+    Ok(stdio::serve(runtime, Arc::new(remote), own_server_info(), tracer)?)
 }
 
 fn attach(names: Vec<String>, trace: Option<&Path>) -> Result<(), Box<dyn Error>> {
     let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
-    let attached = Attached::new(names)?;
+    let runtime = small_runtime()?;
+    let attached = {
+        let _inside = runtime.enter();
+        Attached::new(names)?
+    };
     let info = attached.info();
-    Ok(stdio::serve(Arc::new(attached), info, tracer)?)
+    Ok(stdio::serve(runtime, Arc::new(attached), info, tracer)?)
 }

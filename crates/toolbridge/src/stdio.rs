@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
@@ -51,7 +52,9 @@ pub fn serve_stdio(
     info: ServerInfo,
     trace: Option<&Path>,
 ) -> Result<(), StdioError> {
-    serve(source, info, Tracer::open(Process::Server, trace_path(trace).as_deref())?)
+    let tracer = Tracer::open(Process::Server, trace_path(trace).as_deref())?;
+    let runtime = small_runtime().map_err(|error| StdioError::Io { error })?;
+    serve(runtime, source, info, tracer)
 }
 
 /// The same inside an existing runtime, for example for a source that is an MCP server.
@@ -68,13 +71,16 @@ pub async fn serve_stdio_async(
     until_end(source, info, tracer).await.map_err(|error| StdioError::Io { error })
 }
 
-pub(crate) fn serve(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> Result<(), StdioError> {
-    let failed = |error| StdioError::Io { error };
-    let runtime = small_runtime().map_err(failed)?;
+pub(crate) fn serve(
+    runtime: Runtime,
+    source: Arc<dyn ToolSource>,
+    info: ServerInfo,
+    tracer: Tracer,
+) -> Result<(), StdioError> {
     let served = runtime.block_on(until_end(source, info, tracer));
     // Do not wait for a thread that is blocked in a read from a terminal or a file.
     runtime.shutdown_background();
-    served.map_err(failed)
+    served.map_err(|error| StdioError::Io { error })
 }
 
 async fn until_end(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer) -> io::Result<()> {

@@ -196,6 +196,31 @@ fn documents_sessions_and_a_file_of_servers_are_one_server() {
     world.nothing_is_left();
 }
 
+/// The clients never list the tools and never wait for changes.
+#[test]
+fn a_session_that_starts_again_is_found_by_clients_that_only_call() {
+    let world = World::new();
+    let mut attached = world.attach(&["shop"]);
+    let mut served = world.client(&["--session", "shop"]);
+    let (_http, printed) = world.start(&["--session", "shop", "--http", "127.0.0.1:0"]);
+    let url = printed["url"].as_str().unwrap();
+    let sum = json!({ "a": 40, "b": 2 });
+    for _ in 0..2 {
+        let (mut shop, _) = world.start(&["--demo", "--name", "shop"]);
+        for client in [&mut attached, &mut served] {
+            eventually("the client's call is answered", PATIENCE, || {
+                client.call("add", sum.clone())["result"]["content"][0]["text"] == "42"
+            });
+        }
+        eventually("the call over HTTP is answered", PATIENCE, || {
+            let call = json!({ "name": "add", "arguments": sum });
+            over_http(url, "tools/call", call, None).1["result"]["content"][0]["text"] == "42"
+        });
+        shop.0.kill().unwrap();
+        shop.0.wait().unwrap();
+    }
+}
+
 /// A text goes from a tool of one source to one of another, and the client only has its handle.
 #[test]
 fn a_long_result_is_kept_and_passed_on_from_source_to_source() {

@@ -337,3 +337,64 @@ fn a_foreign_parent_is_not_asked_and_one_that_refuses_does_no_harm() {
         assert_eq!(parent.join().unwrap(), asked);
     }
 }
+
+/// A client that only calls never asks for changes.
+#[tokio::test]
+async fn a_session_that_starts_again_is_found_by_calls_alone() {
+    let world = World::new();
+    let attached = world.attached(&["shop"]);
+    for says in ["first", "second"] {
+        let session = world.start("shop", &tools([("order", says)])).await;
+        let found = async {
+            while call(&attached, "order").await.ok().as_deref() != Some(says) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.expect("the session is found");
+        session.stop().await;
+    }
+    let set = tools([("a", "a")]);
+    let session = world.start("other", &set).await;
+    let remote = Remote::open(session.socket_path(), session.schema_path()).unwrap();
+    set.add(tool("b", "b")).unwrap();
+    let found = async {
+        while listed(&remote) != ["a", "b"] {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.expect("the change is found");
+}
+
+/// With a pause of 5 seconds after each but the first hang-ups, this would take minutes.
+#[test]
+fn a_parent_that_hangs_up_now_and_then_is_followed_again_soon_every_time() {
+    const HANG_UPS: usize = 40;
+
+    let id = "00000000000080008000000000000001";
+    let dir = TempDir::new().unwrap();
+    let socket = dir.path().join(format!("claudecode_ipc_{id}.sock"));
+    let schema = dir.path().join(format!("claudecode_ipc_schema_{id}.json"));
+    fs::write(&schema, r#"[{"name":"a","description":"","input_schema":{"type":"object"}}]"#).unwrap();
+    fs::set_permissions(&schema, fs::Permissions::from_mode(0o600)).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (done, is_done) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        for _ in 0..HANG_UPS {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut length = [0; 4];
+            stream.read_exact(&mut length).unwrap();
+            let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+            stream.read_exact(&mut frame).unwrap();
+            let answer = br#"{"result":{"revision":1}}"#;
+            stream.write_all(&u32::try_from(answer.len()).unwrap().to_be_bytes()).unwrap();
+            stream.write_all(answer).unwrap();
+        }
+        _ = done.send(());
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let remote = Remote::open(&socket, &schema).unwrap();
+        let _changes = remote.changes();
+        tokio::time::timeout(PATIENCE, is_done).await.expect("it is followed again").unwrap();
+    });
+}
