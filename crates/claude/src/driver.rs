@@ -304,8 +304,10 @@ impl Driver {
             }
             Ok(End::Exit(status)) => {
                 let broken = match &self.process.guardian {
-                    Some(guardian) => broken_guardian(guardian).await,
-                    None => None,
+                    Some(guardian) if matches!(self.state, State::Greeting) => {
+                        broken_guardian(guardian).await
+                    }
+                    _ => None,
                 };
                 let stderr = self.stderr.text().await;
                 Some(broken.unwrap_or_else(|| no_result(status, &stderr, self.collected.unreadable.take())))

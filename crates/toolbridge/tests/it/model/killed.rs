@@ -184,6 +184,8 @@ async fn an_invalid_guardian_is_named() {
     let world = World::new("text ok");
     let model = world.builder().guard("/no/guardian").build().unwrap();
     let error = model.request("go").await.unwrap_err();
-    assert_eq!(error.to_string(), "cannot start `/no/guardian`: No such file or directory (os error 2)");
+    let reason = "cannot start `/no/guardian`: No such file or directory (os error 2)";
+    let message = format!("the bridge executable, which also starts the CLI, does not work: {reason}");
+    assert_eq!(error.to_string(), message);
     assert!(world.scripted.requests().is_empty());
 }
