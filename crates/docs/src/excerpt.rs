@@ -49,24 +49,9 @@ pub(crate) struct Picked {
     pub(crate) more: bool,
 }
 
-/// Why nothing was selected.
-#[derive(Debug)]
-pub(crate) struct Missed {
-    pub(crate) refusal: Refusal,
-    /// The current section, if it has changed. The refusal cites it, so later calls may use its line alone.
-    pub(crate) changed: Option<usize>,
-}
-
-/// Selects the bytes of a source to take. `known` is the section's fingerprint when an answer last cited its
-/// line.
-pub(crate) fn pick(
-    outline: &Outline,
-    source: &Source,
-    spot: &Spot,
-    known: Option<Print>,
-    take: Take,
-) -> Result<Picked, Missed> {
-    let place = find(outline, source, spot, known)?;
+/// Selects the bytes of a source to take.
+pub(crate) fn pick(outline: &Outline, source: &Source, spot: &Spot, take: Take) -> Result<Picked, Refusal> {
+    let place = find(outline, source, spot)?;
     let section = &outline[place];
     let start = section.range.start.saturating_add(spot.offset);
     // The rest of a section may start inside one of its subsections.
@@ -84,19 +69,18 @@ pub(crate) fn pick(
         Take::File(_) => (section.range.end, false),
     };
     if start > end {
-        let refusal = Refusal::not_found(format!(
+        return Err(Refusal::not_found(format!(
             "`{}` has no text at `+{}`; leave that out to begin at its start",
             cited(source, section),
             spot.offset
-        ));
-        return Err(Missed { refusal, changed: None });
+        )));
     }
     Ok(Picked { place, range: start..end, more })
 }
 
-/// Finds the requested section and returns its position in the outline. A section that has moved is found
-/// again; one that was changed or removed is never replaced by another.
-fn find(outline: &Outline, source: &Source, spot: &Spot, known: Option<Print>) -> Result<usize, Missed> {
+/// Finds the requested section and returns its position in the outline. With a fingerprint, a section that has moved
+/// is found again; one that was changed or removed is never replaced by another.
+fn find(outline: &Outline, source: &Source, spot: &Spot) -> Result<usize, Refusal> {
     let here = outline.place(spot.line);
     let line = spot.line.unwrap_or(1);
     let nearest_of = |is_meant: &dyn Fn(&Section) -> bool| {
@@ -105,33 +89,25 @@ fn find(outline: &Outline, source: &Source, spot: &Spot, known: Option<Print>) -
     };
     let path = || shown(source.path.below_first());
     let missed = |nearest: Option<usize>, what: String, refuse: fn(String) -> Refusal| {
-        let Some(place) = nearest else {
-            return Missed { refusal: refuse(what), changed: None };
-        };
+        let Some(place) = nearest else { return refuse(what) };
         let (reference, title) = (cited(source, &outline[place]), title(source, &outline[place]));
-        let refusal = refuse(format!("{what}; the nearest is `{}`: {}", shown(&title), shown(&reference)))
-            .with(json!({ "nearest": { "ref": reference, "title": title } }));
-        Missed { refusal, changed: None }
+        refuse(format!("{what}; the nearest is `{}`: {}", shown(&title), shown(&reference)))
+            .with(json!({ "nearest": { "ref": reference, "title": title } }))
     };
-    if let (Some(place), None) = (here, spot.print) {
+    let Some(print) = spot.print else {
+        let Some(place) = here else {
+            let nearest = nearest_of(&|section| section.line <= line).or(Some(0));
+            let what = format!("no section of `{}` starts at line {line}", path());
+            return Err(missed(nearest, what, Refusal::not_found));
+        };
         let is_called =
             |section: &Section| spot.title.as_ref().is_none_or(|it| *it == title(source, section));
-        let now = outline[place].print;
-        let is_known = known.is_none_or(|known| known.text == now.text || known.heading == now.heading);
-        if is_called(&outline[place]) && is_known {
+        if is_called(&outline[place]) {
             return Ok(place);
         }
-        if !is_called(&outline[place]) {
-            let nearest = nearest_of(&is_called).or(Some(place));
-            let what =
-                format!("the section at line {line} of `{}` has another title than the reference", path());
-            return Err(missed(nearest, what, Refusal::conflict));
-        }
-    }
-    let Some(print) = spot.print.or(known) else {
-        let nearest = nearest_of(&|section| section.line <= line).or(Some(0));
-        let what = format!("no section of `{}` starts at line {line}", path());
-        return Err(missed(nearest, what, Refusal::not_found));
+        let nearest = nearest_of(&is_called).or(Some(place));
+        let what = format!("the section at line {line} of `{}` has another title than the reference", path());
+        return Err(missed(nearest, what, Refusal::conflict));
     };
     let is_same = |section: &Section| section.print.text == print.text;
     let is_under_the_same_heading = |section: &Section| section.print.heading == print.heading;
@@ -145,7 +121,7 @@ fn find(outline: &Outline, source: &Source, spot: &Spot, known: Option<Print>) -
     let changed = nearest_of(&is_under_the_same_heading);
     if changed.is_some() {
         let what = format!("the section of `{}` has changed since it was found; look at it again", path());
-        return Err(Missed { changed, ..missed(changed, what, Refusal::conflict) });
+        return Err(missed(changed, what, Refusal::conflict));
     }
     let what = format!("the section is not in `{}` any more", path());
     Err(missed(nearest_of(&|_| true), what, Refusal::not_found))

@@ -132,7 +132,7 @@ impl Search {
         // The space left after each hit's location; the best hits use it first.
         let mut room = HIT_BYTES * found.len();
         let mut items = Vec::with_capacity(found.len());
-        let hits: Vec<_> = found.into_iter().map(|place| (place.hit(manuals, full), place)).collect();
+        let hits: Vec<_> = found.into_iter().map(|place| (place.hit(full), place)).collect();
         for (hit, _) in &hits {
             room = room.saturating_sub(hit.size());
         }
@@ -294,11 +294,8 @@ impl Place {
     }
 
     /// The hit without its snippet.
-    fn hit(&self, manuals: &Manuals, full: bool) -> Hit {
+    fn hit(&self, full: bool) -> Hit {
         let Self { path, doc, within, score, .. } = self;
-        if let Some((line, print)) = doc.section {
-            manuals.give(path, line, print);
-        }
         let reference = if full {
             HitRef::Full(Box::new(RefItem::new(path.first(), path.below_first(), doc.section)))
         } else {

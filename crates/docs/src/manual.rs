@@ -14,14 +14,13 @@ use crate::answer::{
     TocFile, TocItem,
 };
 use crate::arguments::{Count, Limits, ManualLs, ManualRead, ManualToc, Ref, Scope, Spot};
-use crate::excerpt::{Excerpt, Missed, Picked, Take, is_mid_line, pick, shown_title, suffix, valid_prefix};
+use crate::excerpt::{Excerpt, Take, is_mid_line, pick, shown_title, suffix, valid_prefix};
 use crate::format::Format;
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES, MaxChars, page};
 use crate::path::RelPath;
-use crate::print::Print;
 use crate::refusal::{Code, Refusal};
 use crate::root::{Entry, Root, Stamp};
-use crate::section::Outline;
+use crate::section::{Outline, shortened};
 use crate::snapshot;
 
 /// All manuals, `<root>/<manual_id>/…`. They are read-only.
@@ -34,36 +33,10 @@ pub(crate) struct Manuals {
     is_vault: bool,
     /// Outlines of files read before, so that one section of a large file can be read alone.
     outlines: Mutex<HashMap<RelPath, (Stamp, Arc<Outline>)>>,
-    given: Mutex<Given>,
-}
-
-/// The sections that answers have cited: callers may give the line alone.
-#[derive(Debug, Default)]
-struct Given {
-    sections: HashMap<RelPath, HashMap<usize, Print>>,
-    count: usize,
 }
 
 /// Files with their formats.
 type Readable = Vec<(Entry, Format)>;
-
-impl Given {
-    /// More than any conversation cites.
-    const MOST: usize = 100_000;
-
-    fn note(&mut self, path: &RelPath, line: usize, print: Print) {
-        if self.count >= Self::MOST {
-            *self = Self::default();
-        }
-        let file = match self.sections.get_mut(path) {
-            Some(file) => file,
-            None => self.sections.entry(path.clone()).or_default(),
-        };
-        if file.insert(line, print).is_none() {
-            self.count += 1;
-        }
-    }
-}
 
 /// A file of a manual that may be read.
 #[derive(Debug)]
@@ -87,14 +60,7 @@ pub(crate) struct Reading {
 
 impl Manuals {
     pub(crate) fn new(root: Root, hard: HardLimits, allow_file_scope: bool) -> Self {
-        Self {
-            root,
-            hard,
-            allow_file_scope,
-            is_vault: false,
-            outlines: Mutex::default(),
-            given: Mutex::default(),
-        }
+        Self { root, hard, allow_file_scope, is_vault: false, outlines: Mutex::default() }
     }
 
     /// The notes of a vault, for searching.
@@ -191,7 +157,6 @@ impl Manuals {
             while let Some(place) = shown.next_if(|_| count < most) {
                 let section = &outline[place];
                 (count, last) = (count + 1, format!("{path}#L{}", section.line));
-                self.give(&entry.path, section.line, section.print);
                 if full {
                     toc.items.push(TocItem::Node(Box::new(heading_node(
                         &request.manual_id,
@@ -368,28 +333,6 @@ impl Manuals {
         Ok((stamp.size <= most && bytes.len() as u64 <= most).then_some(bytes))
     }
 
-    /// Records that an answer cited a section.
-    pub(crate) fn give(&self, path: &RelPath, line: usize, print: Print) {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner).note(path, line, print);
-    }
-
-    /// The fingerprint of the section at a line when an answer last cited it.
-    fn given(&self, path: &RelPath, line: Option<usize>) -> Option<Print> {
-        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
-        given.sections.get(path)?.get(&line?).copied()
-    }
-
-    fn pick(&self, outline: &Outline, source: &Source, spot: &Spot, take: Take) -> Result<Picked, Refusal> {
-        let known = self.given(&source.path, spot.line);
-        pick(outline, source, spot, known, take).map_err(|Missed { refusal, changed }| {
-            // The refusal cites the section, so the next call may give its line alone.
-            if let Some(place) = changed {
-                self.give(&source.path, outline[place].line, outline[place].print);
-            }
-            refusal
-        })
-    }
-
     /// Fails if there is no such manual.
     pub(crate) fn check_manual(&self, manual_id: &str) -> Result<(), Refusal> {
         let manual = RelPath::parse_name("manual_id", manual_id)?;
@@ -457,7 +400,7 @@ impl Manuals {
                 let outline = reading.source.format.outline(&reading.text);
                 // The section that a reference names must exist even if the whole file is read.
                 if spot.offset == 0 {
-                    self.pick(&outline, &reading.source, spot, take)?;
+                    pick(&outline, &reading.source, spot, take)?;
                 }
                 let at = outline.iter().rposition(|one| one.range.start <= spot.offset).unwrap_or(0);
                 let (run, is_part) = outline.run(at, most);
@@ -469,14 +412,14 @@ impl Manuals {
             let known = self.known_outline(&source).filter(|_| !source.format.is_converted());
             let Some(outline) = known else {
                 let (reading, outline) = self.parse(source)?;
-                let picked = self.pick(&outline, &reading.source, spot, take)?;
+                let picked = pick(&outline, &reading.source, spot, take)?;
                 let bytes = reading.text.as_bytes();
                 let text = valid_prefix(&bytes[picked.range.clone()]);
                 let excerpt = Excerpt::of(text, &reading.source, &outline, &picked, max_chars)?;
                 let is_mid_line = spot.offset > 0 && is_mid_line(bytes[picked.range.start - 1]);
                 return Ok(Excerpt { is_mid_line, ..excerpt });
             };
-            let picked = self.pick(&outline, &source, spot, take)?;
+            let picked = pick(&outline, &source, spot, take)?;
             let range = &picked.range;
             // A character has at most four bytes, so this is enough to see whether there is more.
             let end = range
@@ -530,7 +473,7 @@ fn json_node(manual_id: &str, path: &str) -> Node {
         kind: NodeKind::JsonFile,
         node_id: path.to_owned(),
         path: path.to_owned(),
-        title: file_name(path).to_owned(),
+        title: shortened(file_name(path)),
         level: 0,
         parent_id: None,
         line_start: None,

@@ -341,13 +341,14 @@ impl Lines<'_> {
 }
 
 /// The maximum length of a shown title: a heading can be a whole paragraph.
-const TITLE_CHARS: usize = 200;
+const TITLE_CHARS: usize = 80;
 
-/// A title as answers show it, shortened.
+/// A title as answers show it: one line, shortened.
 pub(crate) fn shortened(title: &str) -> String {
-    match cut(title, TITLE_CHARS) {
-        (title, false) => title.to_owned(),
-        (start, true) => format!("{start}…"),
+    let line = title.split_whitespace().collect::<Vec<_>>().join(" ");
+    match cut(&line, TITLE_CHARS) {
+        (_, false) => line,
+        (_, true) => format!("{}…", cut(&line, TITLE_CHARS - 1).0),
     }
 }
 
@@ -589,8 +590,9 @@ mod tests {
     #[test]
     fn a_title_is_shown_up_to_a_length() {
         assert_eq!(shortened("日本"), "日本");
-        assert_eq!(shortened(&"日".repeat(200)), "日".repeat(200));
-        assert_eq!(shortened(&"日".repeat(201)), "日".repeat(200) + "…");
+        assert_eq!(shortened("one\ntwo\t three\r\n"), "one two three");
+        assert_eq!(shortened(&"日".repeat(80)), "日".repeat(80));
+        assert_eq!(shortened(&"日".repeat(81)), "日".repeat(79) + "…");
     }
 
     #[test]

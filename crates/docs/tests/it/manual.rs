@@ -406,7 +406,7 @@ fn a_section_that_has_moved_is_found_again_and_a_changed_one_is_refused() {
         let copy = json!({ "from_ref": from, "to_path": "x.md", "mode": "overwrite" });
         (client.ok("bridge_copy_section", &copy)["title"].clone(), workspace.text("x.md"))
     };
-    for give in ["manual_find", "manual_toc", "full", "line"] {
+    for give in ["manual_find", "manual_toc", "full"] {
         let client = workspace.open();
         write(format!("# A\n{one}{two}{three}"));
         let toc = client.ok("manual_toc", &json!({ "manual_id": "m", "full": true }));
@@ -419,9 +419,7 @@ fn a_section_that_has_moved_is_found_again_and_a_changed_one_is_refused() {
                 let line = toc["items"][0]["sections"][1].as_str().unwrap().to_owned();
                 json!(format!("m/a.md{}", line.split(' ').next().unwrap()))
             }
-            "full" => toc["items"][1]["ref"].clone(),
-            // The specification's form, if a model drops the fingerprint.
-            _ => reference("a.md", 2),
+            _ => toc["items"][1]["ref"].clone(),
         };
         assert_eq!(copied(&client, &reference_), (json!("One"), one.into()), "{give}");
         write(format!("# A\n{two}{one}{three}"));
@@ -444,24 +442,29 @@ fn a_section_that_has_moved_is_found_again_and_a_changed_one_is_refused() {
             "{give}"
         );
         assert_eq!(place(&error["details"]["nearest"]["ref"]), "m/a.md#L4", "{give}");
-        // The section that the refusal cites can be used, also by its line alone.
+        // The section that the refusal cites can be used.
         assert_eq!(copied(&client, &error["details"]["nearest"]["ref"]).1, "## One\nchanged\n");
-        assert_eq!(copied(&client, &reference("a.md", 4)).1, "## One\nchanged\n");
     }
 }
 
-/// A section that was never cited is identified by its line alone, as specified.
+/// Whatever any client has seen before.
 #[test]
-fn a_line_that_no_answer_named_means_the_section_there_now() {
+fn a_line_means_the_section_at_that_line() {
     let workspace = Workspace::with("# A\n# B\n");
     let client = workspace.open();
-    assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["title"], "B");
+    for title in ["B", "C", "D"] {
+        workspace.manual("a.md", format!("# A\n# {title}\n"));
+        assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["title"], title);
+        let short = json!({ "from_ref": "m/a.md#L2", "to_path": "x.md", "mode": "overwrite" });
+        assert_eq!(client.ok("bridge_copy_section", &short)["title"], title);
+        // Answers that name the section change nothing.
+        client.ok("manual_toc", &json!({ "manual_id": "m" }));
+        client.ok("manual_find", &json!({ "query": title }));
+    }
+    workspace.manual("a.md", "# A\nmore\n# D\n");
+    let error = client.refused("manual_read", &json!({ "ref": "m/a.md#L2" }));
+    assert_eq!(error["code"], "not_found", "{error}");
     workspace.manual("a.md", "# A\n# C\n");
-    assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["title"], "C");
-    // Its own text changed, under the same heading: it is still the section at that line.
-    client.ok("manual_toc", &json!({ "manual_id": "m" }));
-    workspace.manual("a.md", "# A\n# C\nmore\n");
-    assert_eq!(client.copy("a.md", 2, "x.md", "overwrite")["written_bytes"], 9);
     // A title identifies the section.
     let mut titled = reference("a.md", 2);
     titled["title"] = json!("A");
