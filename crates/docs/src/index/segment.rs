@@ -34,7 +34,7 @@ pub(crate) type DocId = u32;
 pub(crate) type FileId = u32;
 
 /// Increase this whenever the format or the indexing changes: files of other versions are ignored.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 const MAGIC: &[u8; 8] = b"tbr-docs";
 const TRAILER_BYTES: u64 = 16;
 /// How many bytes to read ahead.

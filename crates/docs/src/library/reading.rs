@@ -157,7 +157,7 @@ fn new_file(Reading { source, text, is_settled }: &Reading) -> NewFile {
     let (title, docs) = match source.file_type {
         FileType::Json => {
             let title = file_name(path).to_owned();
-            let doc = Doc { section: None, title: title.clone(), parent: None, body: 0..text.len() };
+            let doc = Doc { section: None, title: shortened(&title), parent: None, body: 0..text.len() };
             (String::new(), vec![NewDoc { doc, title, context: String::new() }])
         }
         FileType::Md => {

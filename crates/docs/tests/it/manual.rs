@@ -755,3 +755,31 @@ fn a_file_that_changed_is_read_anew() {
     set_time();
     assert_eq!((text(1), text(2), text(3)), (json!("# A\nb\n"), Value::Null, json!("# New")));
 }
+
+/// A paragraph above a line of dashes is a heading.
+#[test]
+fn a_title_is_one_short_line_in_every_answer() {
+    let words = "some words of a long paragraph, ".repeat(20);
+    let text = format!("{words}\n{words}\n---\nbody\n");
+    let workspace = Workspace::with(&text);
+    workspace.note("a.md", &text);
+    let client = workspace.open();
+    let check = |title: &Value| {
+        let title = title.as_str().unwrap();
+        assert!(title.starts_with("some words of") && title.chars().count() <= 80, "{title}");
+        assert!(!title.contains(['\n', '\r']), "{title}");
+    };
+    check(&client.copy("a.md", 1, "x.md", "overwrite")["title"]);
+    check(&client.ok("manual_find", &json!({ "query": "words" }))["items"][0]["title"]);
+    check(&client.ok("vault_find", &json!({ "query": "words" }))["items"][0]["title"]);
+    check(&client.ok("manual_find", &json!({ "query": "somewordsofalongparagrph" }))["suggestions"][0]);
+    check(&client.ok("manual_toc", &json!({ "manual_id": "m", "full": true }))["items"][0]["title"]);
+    let toc = client.ok("manual_toc", &json!({ "manual_id": "m" }));
+    let outline = client.ok("vault_read", &json!({ "path": "a.md", "outline": true }));
+    for sections in [&toc["items"][0]["sections"], &outline["sections"]] {
+        check(&json!(sections[0].as_str().unwrap().splitn(3, ' ').nth(2)));
+    }
+    let error = client.refused("manual_read", &json!({ "ref": "m/a.md#L4" }));
+    check(&error["details"]["nearest"]["title"]);
+    assert!(error["message"].as_str().unwrap().len() < 250, "{error}");
+}
