@@ -164,7 +164,7 @@ pub(crate) enum HitRef {
 pub(crate) struct Found {
     /// The best ones, best first.
     pub(crate) items: Vec<Hit>,
-    /// How many sections have all of the words, or as many as the best ones have.
+    /// How many sections have one of the words.
     pub(crate) total: usize,
     /// If nothing was found: titles that look like the query.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -307,7 +307,7 @@ pub(crate) struct NoteHit {
 pub(crate) struct NotesFound {
     /// The best ones, best first.
     pub(crate) items: Vec<NoteHit>,
-    /// How many sections have all of the words, or as many as the best ones have.
+    /// How many sections have one of the words.
     pub(crate) total: usize,
     /// If nothing was found: titles that look like the query.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -61,7 +61,7 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
             "manual_find",
             "Search manuals",
             "The quickest way to a section: searches manuals for words in any language, best first. Give its `ref` to \
-             `manual_read` or `bridge_copy_section` as it is; `in` are the titles above it, `total` counts those with most words.",
+             `manual_read` or `bridge_copy_section` as it is; `in` are the titles above it, `total` counts all.",
             Effect::Reads,
             |shared, request, context| {
                 shared.search.find(&shared.manuals, request, &|| context.is_cancelled()).map(plain)

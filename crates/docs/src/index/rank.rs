@@ -116,8 +116,7 @@ impl<'a> Query<'a> {
     pub(crate) fn search(&self, folder: Option<&str>, most: usize) -> Matches {
         let totals = self.parts.iter().fold(Totals::default(), |sum, (_, live)| sum.and(&live.totals));
         let bm25 = Bm25::new(&totals);
-        // The number of documents by how many of the words they contain.
-        let mut counts = vec![0_u64; self.sought.len() + 1];
+        let mut total = 0;
         let mut best = Vec::new();
         for (part, (segment, live)) in self.parts.iter().enumerate() {
             let files = segment.files_below(folder);
@@ -125,7 +124,7 @@ impl<'a> Query<'a> {
                 continue;
             }
             let docs = segment.docs_in(files.start).start..segment.docs_in(files.end - 1).end;
-            let found = self.search_part(part, docs, most, &bm25, &mut counts);
+            let found = self.search_part(part, docs, most, &bm25, &mut total);
             debug_assert!(found.iter().all(|(_, doc)| live.has_doc(*doc)), "removed documents are not found");
             best.extend(found.into_iter().map(|(score, doc)| Match { part, doc, score }));
         }
@@ -138,7 +137,6 @@ impl<'a> Query<'a> {
             other.score.total_cmp(&one.score).then_with(by_place)
         });
         best.truncate(most);
-        let total = counts.iter().skip(1).rev().find(|count| **count > 0).copied().unwrap_or_default();
         Matches { best, total }
     }
 
@@ -149,7 +147,7 @@ impl<'a> Query<'a> {
         docs: Range<DocId>,
         most: usize,
         bm25: &Bm25,
-        counts: &mut [u64],
+        total: &mut u64,
     ) -> Vec<(f64, DocId)> {
         let (segment, live) = &self.parts[part];
         let mut cursors: Vec<Vec<_>> = Vec::new();
@@ -187,8 +185,8 @@ impl<'a> Query<'a> {
                     window.settle();
                 }
             }
-            window.drain(|slot, score, found| {
-                counts[found] += 1;
+            window.drain(|slot, score| {
+                *total += 1;
                 top.push(score, start + slot);
             });
         }
@@ -362,7 +360,7 @@ impl Window {
     }
 
     /// Reports the scores and resets the window.
-    fn drain(&mut self, mut each: impl FnMut(DocId, f64, usize)) {
+    fn drain(&mut self, mut each: impl FnMut(DocId, f64)) {
         for (word, first) in (0..self.touched.len()).zip((0..).step_by(64)) {
             let mut bits = std::mem::take(&mut self.touched[word]);
             while bits != 0 {
@@ -370,7 +368,7 @@ impl Window {
                 bits &= bits - 1;
                 let Sum { score, found, titled } = std::mem::take(&mut self.sums[place as usize]);
                 let score = score.text + score.headings * self.shares[titled as usize];
-                each(place, score * in_document(self.shares[found as usize]), found as usize);
+                each(place, score * in_document(self.shares[found as usize]));
             }
         }
     }

@@ -20,6 +20,8 @@ fn the_vault_is_searched_as_manuals_are() {
     let client = workspace.open();
     let found = client.ok("vault_find", &json!({ "query": "key" }));
     assert_eq!(found["total"], 2);
+    let found_more = client.ok("vault_find", &json!({ "query": "tag:lock key" }));
+    assert_eq!((&found_more["total"], found_more["items"].as_array().unwrap().len()), (&json!(2), 2));
     assert_eq!(
         found["items"],
         json!([
