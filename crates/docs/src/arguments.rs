@@ -259,7 +259,8 @@ objects! {
 
     struct VaultLs {
         /// The folder; default: the vault.
-        relative_dir: Option<String>,
+        #[serde(alias = "relative_dir")]
+        path: Option<String>,
     }
 
     /// Lines from 1, both ends included.
@@ -278,8 +279,7 @@ objects! {
         full: Option<bool>,
         /// Its headings instead: `#L98 2 Title`.
         outline: Option<bool>,
-        // Accepted, but not in the schema: the two above replace it.
-        #[schemars(skip)]
+        /// Up to `max_chars` (8000); `max_sections`, `allow_file` change nothing here.
         limits: Option<Limits>,
     }
 

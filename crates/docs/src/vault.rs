@@ -84,7 +84,7 @@ impl Vault {
     }
 
     pub(crate) fn ls(&self, request: &VaultLs) -> Result<Entries, Refusal> {
-        let folder = match request.relative_dir.as_deref() {
+        let folder = match request.path.as_deref() {
             None | Some("" | "." | "./") => None,
             Some(folder) => Some(admit(folder, Use::Look)?),
         };

@@ -62,7 +62,7 @@ fn a_link_is_never_followed_not_in_the_middle_not_at_the_end_not_dangling() {
         assert_eq!(client.code("vault_read", &json!({ "path": path })), "out_of_scope", "{path}");
     }
     for dir in ["away", "near"] {
-        assert_eq!(client.code("vault_ls", &json!({ "relative_dir": dir })), "out_of_scope", "{dir}");
+        assert_eq!(client.code("vault_ls", &json!({ "path": dir })), "out_of_scope", "{dir}");
         for (tool, arguments) in writing(&format!("{dir}/sub/new.md")) {
             assert_eq!(client.code(tool, &arguments), "out_of_scope", "{tool} {arguments}");
         }
@@ -100,7 +100,7 @@ fn a_name_that_begins_with_a_dot_is_not_listed_found_read_or_written() {
         assert_eq!(client.code("manual_toc", &toc), "forbidden", "{path}");
     }
     for folder in [".git", ".git/hooks", "sub/.obsidian", ".system"] {
-        assert_eq!(client.code("vault_ls", &json!({ "relative_dir": folder })), "forbidden", "{folder}");
+        assert_eq!(client.code("vault_ls", &json!({ "path": folder })), "forbidden", "{folder}");
     }
     for tool in ["manual_ls", "manual_toc", "manual_find"] {
         let mut call = json!({ "manual_id": ".m" });
@@ -114,7 +114,7 @@ fn a_name_that_begins_with_a_dot_is_not_listed_found_read_or_written() {
         ("manual_ls", json!({})),
         ("manual_toc", json!({ "manual_id": "m" })),
         ("vault_ls", json!({})),
-        ("vault_ls", json!({ "relative_dir": "sub" })),
+        ("vault_ls", json!({ "path": "sub" })),
         ("manual_find", json!({ "query": "swordfish" })),
         ("vault_find", json!({ "query": "swordfish" })),
     ] {
@@ -297,7 +297,7 @@ fn a_link_swapped_in_between_check_and_use_is_not_followed() {
                 ("vault_find", json!({ "query": "secret swordfish" })),
                 ("vault_read", json!({ "path": "dir/secret.md" })),
                 ("vault_read", json!({ "path": "file.md" })),
-                ("vault_ls", json!({ "relative_dir": "dir" })),
+                ("vault_ls", json!({ "path": "dir" })),
             ] {
                 let answer = client.call(tool, &arguments);
                 assert!(!answer.to_string().contains("swordfish"), "{tool} {arguments}: {answer}");

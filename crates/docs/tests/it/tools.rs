@@ -52,6 +52,19 @@ fn every_tool_is_there_with_schemas_and_honest_hints() {
     }
 }
 
+#[test]
+fn the_vault_lists_its_path_and_its_limits() {
+    let documents = Workspace::new().open().documents;
+    let takes = |tool: &str| -> Vec<String> {
+        let input = json_of(Some(&documents.tools().get(tool).unwrap().input_schema));
+        let mut names: Vec<_> = input["properties"].as_object().unwrap().keys().cloned().collect();
+        names.sort();
+        names
+    };
+    assert_eq!(takes("vault_ls"), ["path"]);
+    assert_eq!(takes("vault_read"), ["full", "limits", "outline", "path", "range"]);
+}
+
 /// Every argument has a description.
 #[test]
 fn every_argument_is_described() {
@@ -162,7 +175,7 @@ fn the_input_schemas_take_what_the_tools_take() {
             json!({ "ref": { "target": "manual", "manual_id": "m", "path": "a.md" }, "limits": { "max_chars": 9 } }),
         ),
         ("manual_find", json!({ "query": "a", "limit": 1.0 })),
-        ("vault_ls", json!({})),
+        ("vault_ls", json!({ "path": "." })),
     ];
     // Accepted, although not in the schema.
     client.ok("manual_find", &json!({ "query": "a", "manual_id": null, "limit": null }));

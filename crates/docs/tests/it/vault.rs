@@ -24,16 +24,20 @@ fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
     ] });
     for arguments in [
         json!({}),
-        json!({ "relative_dir": null }),
-        json!({ "relative_dir": "" }),
+        json!({ "path": null }),
+        json!({ "path": "" }),
+        json!({ "path": "." }),
         json!({ "relative_dir": "." }),
     ] {
         assert_eq!(client.ok("vault_ls", &arguments), root, "{arguments}");
     }
-    assert_eq!(
-        client.ok("vault_ls", &json!({ "relative_dir": "a" })),
-        json!({ "entries": [{ "path": "a/x.md", "type": "file", "size_bytes": 1 }] })
-    );
+    // `relative_dir` is the specified name; all other tools say `path`.
+    for argument in ["path", "relative_dir"] {
+        assert_eq!(
+            client.ok("vault_ls", &json!({ argument: "a" })),
+            json!({ "entries": [{ "path": "a/x.md", "type": "file", "size_bytes": 1 }] })
+        );
+    }
     for (dir, code) in [
         ("none", "not_found"),
         ("b.md", "invalid_path"),
@@ -45,7 +49,7 @@ fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
         (".system", "forbidden"),
         (".SYSTEM", "forbidden"),
     ] {
-        assert_eq!(client.code("vault_ls", &json!({ "relative_dir": dir })), code, "{dir}");
+        assert_eq!(client.code("vault_ls", &json!({ "path": dir })), code, "{dir}");
     }
 }
 
@@ -384,7 +388,7 @@ fn system_is_neither_read_nor_written_in_any_spelling() {
             assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
         }
         assert_eq!(client.code("vault_read", &json!({ "path": path })), "forbidden");
-        assert_eq!(client.code("vault_ls", &json!({ "relative_dir": folder })), "forbidden");
+        assert_eq!(client.code("vault_ls", &json!({ "path": folder })), "forbidden");
     }
     assert_eq!(workspace.text(".system/a.md"), "x");
     assert_eq!(workspace.vault(), [".system", ".system/a.md"]);
