@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use toolbridge_ipc::{FrameReader, FrameWriter, IpcError, MAX_MESSAGE_BYTES};
+use toolbridge_ipc::{FrameReader, FrameWriter, IpcError, MAX_MESSAGE_SIZE};
 
 use crate::input::{Pieces, block_on, cuts};
 
@@ -58,7 +58,7 @@ fn slowly(input: &[u8]) -> Read {
             break if rest.is_empty() { End::Closed } else { End::Torn(rest.len()) };
         };
         let size = [a, b, c, d].into_iter().fold(0, |size, byte| size * 256 + usize::from(*byte));
-        if size > MAX_MESSAGE_BYTES {
+        if size > MAX_MESSAGE_SIZE {
             break End::TooLarge(size);
         }
         if size == 0 {

@@ -16,11 +16,9 @@ use uuid::Uuid;
 
 use crate::IpcError;
 use crate::connection::{MAX_SOCKET_PATH_BYTES, check_socket_path};
+use crate::constant::{SCHEMA_FILE_PREFIX, SOCKET_FILE_PREFIX, SOCKET_FILE_SUFFIX, SOCKET_PERMISSIONS};
 use crate::fork::Private;
 
-const SOCKET_PREFIX: &str = "claudecode_ipc_";
-const SOCKET_SUFFIX: &str = ".sock";
-const SCHEMA_PREFIX: &str = "claudecode_ipc_schema_";
 const SCHEMA_SUFFIX: &str = ".json";
 /// The suffix of a file that does not have its final name yet.
 pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
@@ -58,34 +56,34 @@ impl SessionId {
     }
 
     pub(crate) fn socket(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SOCKET_PREFIX}{}{SOCKET_SUFFIX}", self.0.simple()))
+        dir.join(format!("{SOCKET_FILE_PREFIX}{}{SOCKET_FILE_SUFFIX}", self.0.simple()))
     }
 
     pub(crate) fn schema(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SCHEMA_PREFIX}{}{SCHEMA_SUFFIX}", self.0.simple()))
+        dir.join(format!("{SCHEMA_FILE_PREFIX}{}{SCHEMA_SUFFIX}", self.0.simple()))
     }
 
     fn unfinished_socket(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SOCKET_PREFIX}{}{UNFINISHED_SUFFIX}", self.0.simple()))
+        dir.join(format!("{SOCKET_FILE_PREFIX}{}{UNFINISHED_SUFFIX}", self.0.simple()))
     }
 
     fn unfinished_schema(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SCHEMA_PREFIX}{}{UNFINISHED_SUFFIX}", self.0.simple()))
+        dir.join(format!("{SCHEMA_FILE_PREFIX}{}{UNFINISHED_SUFFIX}", self.0.simple()))
     }
 
     /// The path of the next schema file. It is random, so that other users cannot occupy it beforehand in a shared
     /// directory.
     fn next_schema(self, dir: &Path) -> PathBuf {
         let next = Uuid::new_v4();
-        dir.join(format!("{SCHEMA_PREFIX}{}.{}{UNFINISHED_SUFFIX}", self.0.simple(), next.simple()))
+        dir.join(format!("{SCHEMA_FILE_PREFIX}{}.{}{UNFINISHED_SUFFIX}", self.0.simple(), next.simple()))
     }
 
     /// The id in a file's name, and which of a session's files it is; `None` for other files.
     pub(crate) fn of(name: &OsStr) -> Option<(Self, FileKind)> {
         let name = name.to_str()?;
-        let (id, suffix, kind) = match name.strip_prefix(SCHEMA_PREFIX) {
+        let (id, suffix, kind) = match name.strip_prefix(SCHEMA_FILE_PREFIX) {
             Some(rest) => (rest, SCHEMA_SUFFIX, FileKind::Schema),
-            None => (name.strip_prefix(SOCKET_PREFIX)?, SOCKET_SUFFIX, FileKind::Socket),
+            None => (name.strip_prefix(SOCKET_FILE_PREFIX)?, SOCKET_FILE_SUFFIX, FileKind::Socket),
         };
         let id = match id.strip_suffix(UNFINISHED_SUFFIX) {
             Some(id) => id.split_once('.').map_or(id, |(id, _next)| id),
@@ -247,10 +245,10 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>>
         Private::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
     let socket = private.get();
     // Before `bind`: the file is created with this mode, less the umask, and is never accessible to others.
-    rustix::fs::fchmod(socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::fchmod(socket, Mode::from_raw_mode(SOCKET_PERMISSIONS))?;
     rustix::net::bind(socket, &SocketAddrUnix::new(&unfinished)?)?;
     let finish = || -> io::Result<()> {
-        fs::set_permissions(&unfinished, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        fs::set_permissions(&unfinished, std::os::unix::fs::PermissionsExt::from_mode(SOCKET_PERMISSIONS))?;
         rustix::net::listen(socket, BACKLOG)?;
         put_in_place(&unfinished, &id.socket(dir))
     };
@@ -269,12 +267,12 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>>
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 
     // Not a name that a sweep looks for: a leftover directory is empty and harmless.
-    let room = dir.join(format!("{SOCKET_PREFIX}{}.d", id.0.simple()));
+    let room = dir.join(format!("{SOCKET_FILE_PREFIX}{}.d", id.0.simple()));
     fs::DirBuilder::new().mode(0o700).create(&room)?;
     let unfinished = room.join("s");
     let make = || -> io::Result<Private<UnixListener>> {
         let private = Private::new(UnixListener::bind(&unfinished)?);
-        fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o600))?;
+        fs::set_permissions(&unfinished, fs::Permissions::from_mode(SOCKET_PERMISSIONS))?;
         private.get().set_nonblocking(true)?;
         put_in_place(&unfinished, &id.socket(dir))?;
         Ok(private)

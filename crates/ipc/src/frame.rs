@@ -8,11 +8,7 @@ use tokio::time::Instant;
 use toolbridge_core::Budget;
 
 use crate::IpcError;
-
-/// The largest message either side may send.
-pub const MAX_MESSAGE_BYTES: usize = 10_485_760;
-
-const LENGTH_PREFIX_BYTES: usize = 4;
+use crate::constant::{LENGTH_PREFIX_SIZE, MAX_MESSAGE_SIZE};
 
 /// The time limit for a frame, from its first byte.
 const FRAME_DEADLINE: Duration = Duration::from_secs(30);
@@ -33,21 +29,21 @@ const READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// Splits the first frame off `buf`; `None` if it has not arrived completely.
 fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
-    let Some(prefix) = buf.first_chunk::<LENGTH_PREFIX_BYTES>() else { return Ok(None) };
+    let Some(prefix) = buf.first_chunk::<LENGTH_PREFIX_SIZE>() else { return Ok(None) };
     let size = u32::from_be_bytes(*prefix) as usize;
     // Refuse before reserving: the peer must not choose our allocation.
     check_size(size)?;
     if size == 0 {
         return Err(IpcError::Invalid { reason: "a message has at least 1 byte, this one has 0".into() });
     }
-    if buf.len() < LENGTH_PREFIX_BYTES + size {
+    if buf.len() < LENGTH_PREFIX_SIZE + size {
         // The reservation is a multiple of what has arrived, so a large frame is only copied a few times, while it
         // is small.
-        let missing = LENGTH_PREFIX_BYTES + size - buf.len();
+        let missing = LENGTH_PREFIX_SIZE + size - buf.len();
         buf.reserve(missing.min((EARNED_TIMES * buf.len()).max(READ_BYTES)));
         return Ok(None);
     }
-    buf.advance(LENGTH_PREFIX_BYTES);
+    buf.advance(LENGTH_PREFIX_SIZE);
     let frame = buf.split_to(size).freeze();
     if buf.is_empty() && size > KEPT_BUFFER_BYTES {
         // The frame keeps the large buffer and frees it when it is dropped.
@@ -58,8 +54,8 @@ fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
 
 /// Refuses a message that is larger than the protocol allows.
 pub(crate) fn check_size(size: usize) -> Result<(), IpcError> {
-    if size > MAX_MESSAGE_BYTES {
-        return Err(IpcError::MessageSize { size, limit: MAX_MESSAGE_BYTES });
+    if size > MAX_MESSAGE_SIZE {
+        return Err(IpcError::MessageSize { size, limit: MAX_MESSAGE_SIZE });
     }
     Ok(())
 }
@@ -292,12 +288,12 @@ mod tests {
     #[tokio::test]
     async fn an_oversize_message_is_refused_before_a_byte_is_written() {
         let mut out = Vec::new();
-        let big = vec![b'x'; MAX_MESSAGE_BYTES];
+        let big = vec![b'x'; MAX_MESSAGE_SIZE];
         let error = FrameWriter::new(&mut out).write_frame(b"{", &big, b"").await.unwrap_err();
         assert_eq!(error.to_string(), "message of 10485761 bytes is over the limit of 10485760 bytes");
         assert!(out.is_empty());
         FrameWriter::new(&mut out).write_frame(b"", &big, b"").await.unwrap();
-        assert_eq!(out.len(), MAX_MESSAGE_BYTES + 4);
+        assert_eq!(out.len(), MAX_MESSAGE_SIZE + LENGTH_PREFIX_SIZE);
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ pub mod guard;
 
 mod attached;
 mod connection;
+mod constant;
 mod dir_watch;
 mod error;
 mod files;
@@ -36,9 +37,13 @@ mod user;
 mod watch;
 
 pub use attached::Attached;
+pub use constant::{
+    LENGTH_PREFIX_SIZE, MAX_MESSAGE_SIZE, SCHEMA_FILE_PREFIX, SOCKET_FILE_PREFIX, SOCKET_FILE_SUFFIX,
+    SOCKET_PERMISSIONS,
+};
 pub use error::IpcError;
 pub use files::{session_dir, session_dirs};
-pub use frame::{FrameReader, FrameWriter, MAX_MESSAGE_BYTES};
+pub use frame::{FrameReader, FrameWriter};
 pub use locate::{BridgeCommand, bridge_executable, this_program_is_a_bridge};
 pub use names::{NamedSession, named_sessions, names_dirs};
 pub use remains::{SessionInfo, SessionState, sessions, sweep};

@@ -115,7 +115,7 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
         Some(Ok(method)) => {
             return refuse(
                 "UnknownMethodError",
-                &format!("unknown method `{method}`, the only one is `{CALL_TOOL}`"),
+                &format!("unknown method `{method}`; the methods are `{CALL_TOOL}` and `{WATCH_TOOLS}`"),
             );
         }
         None if found.outer[1].is_some() => return Ok(Request::Answer),
@@ -486,7 +486,7 @@ mod tests {
             (br#"{"method":5}"#, "UnknownMethodError: a request needs `\"method\": \"call_tool\"`"),
             (
                 br#"{"method":"list","params":7}"#,
-                "UnknownMethodError: unknown method `list`, the only one is `call_tool`",
+                "UnknownMethodError: unknown method `list`; the methods are `call_tool` and `watch_tools`",
             ),
             (
                 br#"{"method":"call_tool"}"#,

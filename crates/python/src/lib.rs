@@ -61,6 +61,20 @@ mod _native {
     #[pymodule_export]
     use crate::threads::Calls;
 
+    // The constants of the protocol.
+    #[pymodule_export]
+    const LENGTH_PREFIX_SIZE: usize = toolbridge::LENGTH_PREFIX_SIZE;
+    #[pymodule_export]
+    const MAX_MESSAGE_SIZE: usize = toolbridge::MAX_MESSAGE_SIZE;
+    #[pymodule_export]
+    const SCHEMA_FILE_PREFIX: &str = toolbridge::SCHEMA_FILE_PREFIX;
+    #[pymodule_export]
+    const SOCKET_FILE_PREFIX: &str = toolbridge::SOCKET_FILE_PREFIX;
+    #[pymodule_export]
+    const SOCKET_FILE_SUFFIX: &str = toolbridge::SOCKET_FILE_SUFFIX;
+    #[pymodule_export]
+    const SOCKET_PERMISSIONS: u32 = toolbridge::SOCKET_PERMISSIONS;
+
     /// The package version.
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "Python's name for it")]

@@ -15,6 +15,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 from support import PATIENCE_SECONDS, Transport, World, hanging, named, prompt
 
+import toolbridge
 from toolbridge import (
     DEFAULT_TRANSPORT,
     Allow,
@@ -227,6 +228,16 @@ async def test_the_cli_of_a_python_package_is_found(
     monkeypatch.setenv("HOME", str(here.home))
     model = ClaudeCodeModel(**{**here.options, "cli_path": None})
     assert (await model.request(prompt(), None, ModelRequestParameters())).text == "ok"
+
+
+def test_the_constants_have_the_names_and_values_of_the_specification() -> None:
+    assert toolbridge.MAX_MESSAGE_SIZE == 10_485_760
+    assert toolbridge.LENGTH_PREFIX_SIZE == 4
+    assert toolbridge.SOCKET_PERMISSIONS == 0o600
+    assert toolbridge.SOCKET_FILE_PREFIX == "claudecode_ipc_"
+    assert toolbridge.SOCKET_FILE_SUFFIX == ".sock"
+    assert toolbridge.SCHEMA_FILE_PREFIX == "claudecode_ipc_schema_"
+    assert toolbridge.DEFAULT_TRANSPORT == "auto"
 
 
 def test_defaults() -> None:

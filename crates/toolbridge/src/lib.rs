@@ -119,7 +119,10 @@ pub use toolbridge_http as http;
 #[doc(hidden)]
 pub use toolbridge_ipc as ipc;
 #[doc(inline)]
-pub use toolbridge_ipc::{Attached, BridgeCommand, IpcError, NamedSession, Session, SessionBuilder};
+pub use toolbridge_ipc::{
+    Attached, BridgeCommand, IpcError, LENGTH_PREFIX_SIZE, MAX_MESSAGE_SIZE, NamedSession,
+    SCHEMA_FILE_PREFIX, SOCKET_FILE_PREFIX, SOCKET_FILE_SUFFIX, SOCKET_PERMISSIONS, Session, SessionBuilder,
+};
 /// Turns a function into a tool.
 ///
 /// The tool has the function's name, its doc comment is the description for the model, and its parameters are

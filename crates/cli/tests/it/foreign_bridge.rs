@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::support::{Host, PATIENCE, eventually, files, start_host, toolbridge};
 use crate::wire::{
-    MAX_MESSAGE_BYTES, QUIET, Wire, frame, parse, python, python_as_another_user, request, text_result,
+    MAX_MESSAGE_SIZE, QUIET, Wire, frame, parse, python, python_as_another_user, request, text_result,
 };
 
 /// Ends the host normally, and checks that nothing is left.
@@ -266,14 +266,14 @@ fn a_result_over_the_limit_is_an_error_and_the_connection_goes_on() {
         wire.receive_bytes().unwrap()
     };
     let around = sized(&mut wire, 1_000).len() - 1_000;
-    let largest = MAX_MESSAGE_BYTES - around;
+    let largest = MAX_MESSAGE_SIZE - around;
 
-    assert_eq!(sized(&mut wire, largest).len(), MAX_MESSAGE_BYTES);
-    for over in [largest + 1, MAX_MESSAGE_BYTES] {
+    assert_eq!(sized(&mut wire, largest).len(), MAX_MESSAGE_SIZE);
+    for over in [largest + 1, MAX_MESSAGE_SIZE] {
         assert_error(&parse(&sized(&mut wire, over)), "IPCMessageSizeError");
         assert_lives(&mut wire);
     }
-    assert_eq!(sized(&mut wire, largest).len(), MAX_MESSAGE_BYTES);
+    assert_eq!(sized(&mut wire, largest).len(), MAX_MESSAGE_SIZE);
     drop(wire);
     end(host);
 }
@@ -366,7 +366,7 @@ fn a_broken_frame_gets_one_error_and_a_close_and_others_live() {
     let at_rest = open_files(&host);
     witness.send(request("wait", json!({ "ms": 1_000 })).to_string());
 
-    let over_the_limit = u32::try_from(MAX_MESSAGE_BYTES + 1).unwrap().to_be_bytes().to_vec();
+    let over_the_limit = u32::try_from(MAX_MESSAGE_SIZE + 1).unwrap().to_be_bytes().to_vec();
     for (name, bytes, type_name) in [
         ("length 0", vec![0; 4], "IPCError"),
         ("length 10,485,761", over_the_limit, "IPCMessageSizeError"),
@@ -433,7 +433,7 @@ fn announced_bytes_are_not_reserved() {
     assert_error(&huge.receive(), "IPCMessageSizeError");
     drop(huge);
 
-    let announced = u32::try_from(MAX_MESSAGE_BYTES).unwrap().to_be_bytes();
+    let announced = u32::try_from(MAX_MESSAGE_SIZE).unwrap().to_be_bytes();
     let patient: Vec<_> = (0..200)
         .map(|_| {
             let mut wire = Wire::connect(&host.socket);
@@ -648,14 +648,14 @@ fn a_request_of_exactly_the_limit_works() {
     let mut wire = Wire::connect(&host.socket);
 
     let mut padded = request("echo", json!({ "text": "small" })).to_string();
-    padded.extend(std::iter::repeat_n(' ', MAX_MESSAGE_BYTES - padded.len()));
+    padded.extend(std::iter::repeat_n(' ', MAX_MESSAGE_SIZE - padded.len()));
     wire.send(&padded);
     assert_text(wire.receive(), "small");
 
     let around = request("echo", json!({ "text": "" })).to_string().len();
-    let text = "x".repeat(MAX_MESSAGE_BYTES - around);
+    let text = "x".repeat(MAX_MESSAGE_SIZE - around);
     let full = request("echo", json!({ "text": text })).to_string();
-    assert_eq!(full.len(), MAX_MESSAGE_BYTES);
+    assert_eq!(full.len(), MAX_MESSAGE_SIZE);
     wire.send(full);
     let answer = wire.receive();
     assert!(answer["result"]["content"][0]["text"] == text.as_str(), "not the text that was sent");
@@ -692,7 +692,7 @@ fn nesting_without_end_does_not_crash_the_host() {
         }
     }
     let mut wire = Wire::connect(&host.socket);
-    wire.send("[".repeat(MAX_MESSAGE_BYTES));
+    wire.send("[".repeat(MAX_MESSAGE_SIZE));
     assert_error(&wire.receive(), "IPCError");
     wire.expect_closed();
     assert_lives(&mut witness);

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::{McpClient, PATIENCE, Process, files, toolbridge};
 use crate::wire::{
-    MAX_MESSAGE_BYTES, QUIET, Wire, error_frame, frame, parse, python, python_as_another_user, request,
+    MAX_MESSAGE_SIZE, QUIET, Wire, error_frame, frame, parse, python, python_as_another_user, request,
     text_result,
 };
 
@@ -656,7 +656,7 @@ fn half_an_answer_and_silence_hold_up_only_their_own_call() {
 fn many_unfinished_big_answers_hold_up_no_other_call() {
     let mut parent = Parent::start_concurrent();
     let mut client = parent.client();
-    let whole = frame(text_result(&"x".repeat(MAX_MESSAGE_BYTES - 1_000)).to_string());
+    let whole = frame(text_result(&"x".repeat(MAX_MESSAGE_SIZE - 1_000)).to_string());
     let mut unfinished = Vec::new();
     for _ in 0..16 {
         let id = client.start_call("greet", json!({ "who": "unfinished" }));
@@ -711,7 +711,7 @@ fn without_a_parent_a_call_is_an_error_until_one_appears() {
 fn a_broken_frame_is_an_error_and_its_connection_is_dead() {
     let mut parent = Parent::start();
     let mut client = parent.client();
-    let over_the_limit = u32::try_from(MAX_MESSAGE_BYTES + 1).unwrap().to_be_bytes().to_vec();
+    let over_the_limit = u32::try_from(MAX_MESSAGE_SIZE + 1).unwrap().to_be_bytes().to_vec();
     for (name, bytes, type_name) in [
         ("length 0", vec![0; 4], "IPCError"),
         ("length 10,485,761", over_the_limit, "IPCMessageSizeError"),
@@ -860,7 +860,7 @@ fn nesting_without_end_does_not_crash_the_bridge() {
     let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for payload in [
         nested.clone(),
-        "[".repeat(MAX_MESSAGE_BYTES),
+        "[".repeat(MAX_MESSAGE_SIZE),
         format!(r#"{{"x":{nested}}}"#),
         format!(r#"{{"error":{nested}}}"#),
         format!(r#"{{"error":{{"message":{nested},"type":"X"}}}}"#),
@@ -1152,9 +1152,9 @@ fn arguments_of_exactly_the_limit_pass_and_one_byte_more_harms_no_connection() {
     let (n, payload) = parent.next_payload();
     parent.answer(n, &text_result("small"));
     client.answer(id);
-    let largest = MAX_MESSAGE_BYTES - payload.len();
+    let largest = MAX_MESSAGE_SIZE - payload.len();
 
-    for over in [largest + 1, MAX_MESSAGE_BYTES, 2 * MAX_MESSAGE_BYTES] {
+    for over in [largest + 1, MAX_MESSAGE_SIZE, 2 * MAX_MESSAGE_SIZE] {
         let answer = client.call("greet", json!({ "who": "x".repeat(over) }));
         assert_error_type(&answer, "IPCMessageSizeError");
         assert_eq!(parent.serve_one(&mut client, "unharmed"), n);
@@ -1162,7 +1162,7 @@ fn arguments_of_exactly_the_limit_pass_and_one_byte_more_harms_no_connection() {
 
     let id = client.start_call("greet", json!({ "who": "x".repeat(largest) }));
     let (used, payload) = parent.next_payload();
-    assert_eq!((used, payload.len()), (n, MAX_MESSAGE_BYTES));
+    assert_eq!((used, payload.len()), (n, MAX_MESSAGE_SIZE));
     parent.answer(n, &text_result("large"));
     assert_eq!(client.answer(id)["result"], text_result("large")["result"]);
     assert_eq!(parent.connections.len(), 1);
@@ -1174,8 +1174,8 @@ fn an_answer_of_exactly_the_limit_passes() {
     let mut parent = Parent::start();
     let mut client = parent.client();
     let around = text_result("").to_string().len();
-    let answer = text_result(&"x".repeat(MAX_MESSAGE_BYTES - around));
-    assert_eq!(answer.to_string().len(), MAX_MESSAGE_BYTES);
+    let answer = text_result(&"x".repeat(MAX_MESSAGE_SIZE - around));
+    assert_eq!(answer.to_string().len(), MAX_MESSAGE_SIZE);
     let id = client.start_call("greet", json!({}));
     let (n, _) = parent.next_request();
     parent.answer(n, &answer);

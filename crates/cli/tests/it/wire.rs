@@ -15,7 +15,7 @@ use toolbridge_scripted::say_unchecked;
 use crate::support::PATIENCE;
 
 /// The largest payload that the document allows.
-pub(crate) const MAX_MESSAGE_BYTES: usize = 10_485_760;
+pub(crate) const MAX_MESSAGE_SIZE: usize = 10_485_760;
 
 /// Long enough for an unwanted message to arrive.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
@@ -57,7 +57,7 @@ impl Wire {
             return None;
         }
         let size = u32::from_be_bytes(prefix) as usize;
-        assert!((1..=MAX_MESSAGE_BYTES).contains(&size), "a frame of {size} bytes");
+        assert!((1..=MAX_MESSAGE_SIZE).contains(&size), "a frame of {size} bytes");
         let mut payload = vec![0; size];
         assert!(self.fill(&mut payload), "closed in the middle of a frame of {size} bytes");
         Some(payload)

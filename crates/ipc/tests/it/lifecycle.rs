@@ -97,6 +97,16 @@ async fn a_second_end_of_a_session_waits_until_its_files_are_gone() {
     }
 }
 
+#[test]
+fn the_constants_have_the_names_and_values_of_the_specification() {
+    assert_eq!(toolbridge_ipc::MAX_MESSAGE_SIZE, 10_485_760);
+    assert_eq!(toolbridge_ipc::LENGTH_PREFIX_SIZE, 4);
+    assert_eq!(toolbridge_ipc::SOCKET_PERMISSIONS, 0o600);
+    assert_eq!(toolbridge_ipc::SOCKET_FILE_PREFIX, "claudecode_ipc_");
+    assert_eq!(toolbridge_ipc::SOCKET_FILE_SUFFIX, ".sock");
+    assert_eq!(toolbridge_ipc::SCHEMA_FILE_PREFIX, "claudecode_ipc_schema_");
+}
+
 #[tokio::test]
 async fn the_files_are_for_their_owner_alone() {
     let dir = TempDir::new().unwrap();

@@ -7,7 +7,18 @@ names such as `claude-code:sonnet`; see `model_names`.
 """
 
 from . import model_names
-from ._native import Documents, McpServer, NatsTools, __version__
+from ._native import (
+    LENGTH_PREFIX_SIZE,
+    MAX_MESSAGE_SIZE,
+    SCHEMA_FILE_PREFIX,
+    SOCKET_FILE_PREFIX,
+    SOCKET_FILE_SUFFIX,
+    SOCKET_PERMISSIONS,
+    Documents,
+    McpServer,
+    NatsTools,
+    __version__,
+)
 from .answer import CLIResponse, CLIUsage, RequestWithMetadata
 from .callbacks import (
     Allow,
@@ -64,6 +75,12 @@ from .tools import Toolsets, read_only
 
 __all__ = [
     "DEFAULT_TRANSPORT",
+    "LENGTH_PREFIX_SIZE",
+    "MAX_MESSAGE_SIZE",
+    "SCHEMA_FILE_PREFIX",
+    "SOCKET_FILE_PREFIX",
+    "SOCKET_FILE_SUFFIX",
+    "SOCKET_PERMISSIONS",
     "Action",
     "Allow",
     "Answer",

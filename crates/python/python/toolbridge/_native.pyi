@@ -9,6 +9,12 @@ from .questions import _Place
 from .tools import Host, Served
 
 __all__ = [
+    "LENGTH_PREFIX_SIZE",
+    "MAX_MESSAGE_SIZE",
+    "SCHEMA_FILE_PREFIX",
+    "SOCKET_FILE_PREFIX",
+    "SOCKET_FILE_SUFFIX",
+    "SOCKET_PERMISSIONS",
     "Call",
     "Calls",
     "Chat",
@@ -26,6 +32,12 @@ __all__ = [
     "shutdown",
 ]
 
+LENGTH_PREFIX_SIZE: int
+MAX_MESSAGE_SIZE: int
+SCHEMA_FILE_PREFIX: str
+SOCKET_FILE_PREFIX: str
+SOCKET_FILE_SUFFIX: str
+SOCKET_PERMISSIONS: int
 __version__: str
 
 _T_contra = TypeVar("_T_contra", contravariant=True)

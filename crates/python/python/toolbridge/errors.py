@@ -183,8 +183,12 @@ class IPCMessageSizeError(IPCError):
 
 
 class IPCToolExecutionError(IPCError):
-    """A tool could not be run. It is reported to the model; a request does not raise this."""
+    """A tool failed, and the process that has it did not name the type of the error.
+
+    The bridge reports this type to its client, so only a model reads it. Nothing in this package raises it, because
+    nothing in this package calls tools over the socket.
+    """
 
 
 class BridgeStartupError(IPCError):
-    """The CLI could not start the bridge to the tools."""
+    """The bridge to the tools could not be started."""
