@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use toolbridge::core::{DuplicateName, ResultJson, set};
 use toolbridge::{
-    CallContext, ClaudeCodeError, Combined, RawJson, RegistrationError, Tool, ToolSource as _, Toolset,
+    CallContext, ClaudeCodeError, Combined, RawJson, RegistrationError, Selection, Tool, ToolSource as _, Toolset,
 };
 
 use crate::call::Asker;
@@ -28,6 +28,8 @@ pub(crate) struct Offer {
     documents: Vec<Py<Documents>>,
     /// Other MCP servers.
     servers: Vec<Py<RunningServer>>,
+    /// The names of tools of documents and servers that are not offered.
+    left_out: Vec<String>,
 }
 
 /// The tools of an offer while they are served.
@@ -64,21 +66,31 @@ impl Offer {
         py: Python<'_>,
         event_loop: EventLoop,
     ) -> Result<(Combined, Live), ClaudeCodeError> {
-        let others = || {
-            let mut documents = self.documents.iter().map(|documents| documents.get().source());
-            let all = documents.try_fold(Combined::new(), Combined::with)?;
-            self.servers.iter().try_fold(all, |all, server| server.get().join(all))
-        };
+        let others = self.others()?;
         let live = Live {
             tools: Toolset::builder().build()?,
-            others: others()?,
+            others: self.others()?,
             asker: Arc::new(Asker::new(event_loop, self.call)),
             threads: Arc::new(Threads::new(self.start_thread)),
         };
         for tool in self.tools {
             live.add(py, tool)?;
         }
-        Ok((Combined::new().with(live.tools.clone())?.with(others()?)?, live))
+        Ok((Combined::new().with(live.tools.clone())?.with(others)?, live))
+    }
+
+    /// The tools that are not Python's.
+    fn others(&self) -> Result<Combined, RegistrationError> {
+        let mut documents = self.documents.iter().map(|documents| documents.get().source());
+        let all = documents.try_fold(Combined::new(), Combined::with)?;
+        let all = self.servers.iter().try_fold(all, |all, server| server.get().join(all))?;
+        let tools = all.tools();
+        let names = || tools.iter().map(|tool| tool.name.as_str());
+        if !names().any(|name| self.left_out.iter().any(|out| out == name)) {
+            return Ok(all);
+        }
+        let left: Vec<_> = names().filter(|name| self.left_out.iter().all(|out| out != name)).collect();
+        Combined::new().with(Selection::new(all, &left)?)
     }
 }
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, Tool
 from pydantic_ai.messages import NativeToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import FunctionToolset
 from support import PATIENCE_SECONDS, REMINDER, Bridge, Transport, World, prompt, soon
 
 import toolbridge.tools
@@ -142,7 +143,7 @@ def test_documents_that_only_read_do_not_offer_to_write(workspace: Path) -> None
         assert set(bridge.tools) == READING
 
 
-async def test_an_agent_has_only_the_documents_that_it_was_given(
+async def test_an_agent_has_the_registered_documents_except_for_names_of_its_own(
     world: MakeWorld, transport: Transport, workspace: Path
 ) -> None:
     here = world(f"call bridge_copy_section {json.dumps(COPY)}\n---\ntext ok")
@@ -153,14 +154,17 @@ async def test_an_agent_has_only_the_documents_that_it_was_given(
     def manual_find() -> str:
         return "mine"
 
-    async with Agent(model).run_stream("go") as result:
+    hidden: FunctionToolset[None] = FunctionToolset([add, *(Tool(add, name=name) for name in WRITING)])
+    async with Agent(model, toolsets=[hidden.filtered(lambda _, tool: False)]).run_stream("go") as result:
         await result.get_output()
-    assert here.offered == []
-    # A tool may have the name of a document tool that is not offered.
-    await Agent(model, tools=[add, manual_find]).run("go")
-    assert sorted(here.offered) == ["mcp__tools__add", "mcp__tools__manual_find"]
+    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING}
+    await Agent(model, tools=[manual_find, *(Tool(add, name=name) for name in WRITING)]).run("go")
+    assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING | {"add"}}
+    [listed] = [tool for tool in here.requests[-1]["tools"] if tool["name"] == "mcp__tools__manual_find"]
+    assert listed["input_schema"].get("properties", {}) == {}
     assert not (workspace / "vault/notes").exists()
-    # A single run may have them.
+    # A single run may have other ones.
+    model.set_agent_toolsets(None, server_name="tools", transport=transport)
     given = ClaudeCodeModelSettings(claude_code_documents=documents)
     await Agent(model).run("go", model_settings=given)
     assert set(here.offered) == {f"mcp__tools__{name}" for name in READING | WRITING}

@@ -1,10 +1,11 @@
-"""An agent's run has only the agent's own tools: those that are left, and with its own dependencies."""
+"""The tools of an agent's run: those that the agent leaves, and registered ones that it does not have."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from pydantic_ai.capabilities import PrepareTools
 from pydantic_ai.messages import NativeToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset
 from support import Transport, World, prompt
 
 import toolbridge._run_context
 import toolbridge.model
-from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings
+from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings, Documents
 from toolbridge.tools import Host
 
 MakeWorld = Callable[[str], World]
@@ -66,10 +67,6 @@ def by_prepare_tools(model: ClaudeCodeModel, disk: Disk) -> Agent[None, str]:
     return Agent(model, tools=[disk.wipe], capabilities=[PrepareTools(none_left)])
 
 
-def by_having_none(model: ClaudeCodeModel, disk: Disk) -> Agent[None, str]:
-    return Agent(model)
-
-
 async def answer(agent: Agent[Any, str], *, is_streamed: bool, deps: Any = None) -> str:
     if not is_streamed:
         return (await agent.run("go", deps=deps)).output
@@ -106,7 +103,7 @@ def asked() -> Iterator[list[tuple[set[str], list[str] | None]]]:
         yield seen
 
 
-WITHOUT = [by_prepare, by_filter, by_prepared_toolset, by_prepare_tools, by_having_none]
+WITHOUT = [by_prepare, by_filter, by_prepared_toolset, by_prepare_tools]
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -266,26 +263,104 @@ async def test_a_tool_that_is_offered_and_not_allowed_does_not_run(
     assert disk.wiped == 0
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_registered_tools_are_offered_in_a_run(
+    world: MakeWorld, transport: Transport, is_streamed: bool
+) -> None:
+    here, disk = world(BOTH), Disk()
+    model = here.model()
+    model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
+    assert await answer(Agent(model, tools=[keep]), is_streamed=is_streamed) == "done"
+    assert set(here.offered) == {"mcp__tools__keep", "mcp__tools__wipe"}
+    assert here.result_texts == ["kept", "wiped"]
+    assert disk.wiped == 1
+
+
+async def test_registered_tools_are_all_that_an_agent_without_tools_has(world: MakeWorld) -> None:
+    here, disk = world(WIPE), Disk()
+    model = here.model()
+    model.set_agent_toolsets([disk.wipe], server_name="tools")
+    result = await Agent(model).run("go")
+    assert (result.output, disk.wiped, result.usage.tool_calls) == ("done", 1, 1)
+
+
+def later(disk: Disk) -> Callable[[RunContext[None]], AbstractToolset[None]]:
+    return lambda _: both(disk).filtered(lambda _, tool: False)
+
+
+# Each has `wipe` and `keep`, and leaves neither.
+HIDING: dict[str, Callable[[Disk], AbstractToolset[None]]] = {
+    "filtered": lambda disk: both(disk).filtered(lambda _, tool: False),
+    "filtered in a combination": lambda disk: CombinedToolset(
+        [both(disk).filtered(lambda _, tool: False), FunctionToolset()]
+    ),
+    "renamed to these": lambda disk: (
+        FunctionToolset([Tool(keep, name="a"), Tool(disk.wipe, name="b")])
+        .renamed({"keep": "a", "wipe": "b"})
+        .filtered(lambda _, tool: False)
+    ),
+    "prepared": lambda disk: both(disk).prepared(none_left),
+    "prepare of each": lambda disk: FunctionToolset(
+        [Tool(keep, prepare=not_now), Tool(disk.wipe, prepare=not_now)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*HIDING, "dynamic"])
+async def test_an_agent_alone_decides_about_the_names_that_it_has(
+    world: MakeWorld, asked: list[tuple[set[str], list[str] | None]], name: str
+) -> None:
+    disk = Disk()
+    model = world("text unused").model()
+    model.set_agent_toolsets([disk.wipe, keep, Tool(keep, name="more")], server_name="tools")
+    agent: Agent[None, str] = Agent(
+        model, toolsets=[later(disk) if name == "dynamic" else HIDING[name](disk)]
+    )
+    with pytest.raises(Asked):
+        await agent.run("go")
+    assert asked == [({"more"}, ["more"])]
+
+
+async def test_a_prefixed_tool_does_not_hide_a_registered_one(
+    world: MakeWorld, asked: list[tuple[set[str], list[str] | None]]
+) -> None:
+    model = world("text unused").model()
+    model.set_agent_toolsets([keep], server_name="tools")
+    with pytest.raises(Asked):
+        await Agent(model, toolsets=[FunctionToolset([keep]).prefixed("my")]).run("go")
+    assert asked == [({"my_keep", "keep"}, ["my_keep", "keep"])]
+
+
+async def test_registered_documents_are_offered_in_a_run(world: MakeWorld, tmp_path: Path) -> None:
+    here = world("text done")
+    model = here.model()
+    model.set_agent_toolsets([Documents(tmp_path, init=True)], server_name="tools")
+    assert (await Agent(model, tools=[keep]).run("go")).output == "done"
+    assert {"mcp__tools__keep", "mcp__tools__manual_find"} <= set(here.offered)
+
+
+def test_without_registered_tools_there_is_no_server_of_them(world: MakeWorld) -> None:
+    model = world("text unused").model()
+    model.set_agent_toolsets([keep], server_name="tools")
+    assert set(model.get_mcp_servers()) == {"tools"}
+    model.set_agent_toolsets(None)
+    assert model.get_mcp_servers() == {}
+
+
 @pytest.mark.parametrize("is_streamed", [True, pytest.param(False, marks=pytest.mark.thorough)])
-async def test_registered_tools_of_one_agent_do_not_reach_another(
+async def test_each_run_has_its_own_dependencies_and_its_own_tool_of_a_registered_name(
     world: MakeWorld, transport: Transport, is_streamed: bool
 ) -> None:
     here = world("call who {}\n---\ntext {result}")
     model = here.model()
     ada: Agent[str, str] = Agent(model, deps_type=str)
-    called: list[str] = []
 
     @ada.tool
     def who(ctx: RunContext[str]) -> str:
-        called.append(ctx.deps)
         return f"ada's, {ctx.deps}"
 
-    model.set_agent_toolsets(ada.toolsets[0], server_name="tools", transport=transport, deps="nobody")
+    model.set_agent_toolsets(ada.toolsets[0], server_name="tools", transport=transport)
     bob: Agent[str, str] = Agent(model, deps_type=str)
-    with without_cli() as asked, pytest.raises(Asked):
-        await answer(bob, is_streamed=is_streamed, deps="bob")
-    assert asked == [(set(), [])]
-
     eve: Agent[str, str] = Agent(model, deps_type=str)
 
     @eve.tool(name="who")
@@ -293,22 +368,24 @@ async def test_registered_tools_of_one_agent_do_not_reach_another(
         return f"eve's, {ctx.deps}"
 
     assert await answer(eve, is_streamed=not is_streamed, deps="eve") == "eve's, eve"
-    assert called == []
     assert await answer(ada, is_streamed=is_streamed, deps="ada") == "ada's, ada"
-    assert called == ["ada"]
+    assert await answer(bob, is_streamed=is_streamed, deps="bob") == "ada's, bob"
+    model.set_agent_toolsets(ada.toolsets[0], server_name="tools", transport=transport, deps="theirs")
+    assert await answer(bob, is_streamed=is_streamed, deps="bob") == "ada's, theirs"
 
 
-async def test_a_request_inside_of_a_run_gets_what_it_names(world: MakeWorld, transport: Transport) -> None:
+async def test_a_request_inside_of_a_run_gets_what_it_names_or_all(
+    world: MakeWorld, transport: Transport
+) -> None:
     inner, disk = world(WIPE), Disk()
     model = inner.model()
-    model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
+    model.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
     agent = Agent(world("call ask {}\n---\ncall ask_again {}\n---\ntext {result}").model())
 
     @agent.tool_plain
     async def ask() -> str | None:
         async with model._prepared(prompt(), None, ModelRequestParameters(), None) as ready:
-            assert ready.host.toolbox.names == set()
-            assert json.loads(ready.host.request)["request"]["only"] == []
+            assert ready.host.toolbox.names == {"wipe", "keep"}
         return "done"
 
     @agent.tool_plain

@@ -176,12 +176,13 @@ async def test_a_model_has_the_tools_of_a_server(
     assert (given, json.loads(arguments)) == ("yes", {"x": 1})
     assert sorted(here.offered) == ["mcp__tools__add", "mcp__tools__other_pid"]
     await gone(int(pid))
-    # Registered, for requests without an agent.
-    here = world(use)
+    # Registered, for requests without an agent and for runs.
+    here = world(f"{use}\n---\n{use}")
     model = here.model()
     model.set_agent_toolsets([server, add], transport=transport)
     answer = await model.request(prompt(), None, ModelRequestParameters())
     await gone(int((answer.text or "").split()[0]))
+    await gone(int((await Agent(model).run("go")).output.split()[0]))
     # For a whole conversation.
     here = world(f"{use}\n---\n{use}")
     async with here.model(transport).conversation(toolsets=server) as chat:

@@ -61,7 +61,7 @@ from .settings import (
     warn_unsupported,
 )
 from .stream import ClaudeCodeStreamedResponse
-from .tools import Host, Offered, Toolbox, Toolsets, manager_of, offered, start_servers
+from .tools import Host, Offered, Toolbox, Toolsets, all_names, manager_of, offered, start_servers
 
 _Kind = TypeVar("_Kind", bound="ClaudeCodeModel")
 
@@ -81,6 +81,8 @@ class _Registered:
     server_name: str
     transport: TransportType
     deps: Any
+    is_empty: bool = False
+    """Whether there are no tools, only the name and the transport for those of agents."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ class _Tools:
     """Other servers and machines that were registered, without those in the settings."""
     names: list[str] | None
     """Which of the tools the request gets; all if `None`."""
+    agents: set[str] | None
+    """The names about which the run's agent decides; `None` if the request is not its own."""
 
 
 @dataclass
@@ -406,12 +410,11 @@ class ClaudeCodeModel(Model[None]):
         transport: TransportType = DEFAULT_TRANSPORT,
         deps: Any = None,
     ) -> None:
-        """Registers tools for requests without an agent; they replace those of an earlier call.
+        """Registers tools for all requests of this model; they replace those of an earlier call.
 
-        A request without an agent gets the tools that it names, or all if it names none. An agent's run gets
-        only the agent's tools, with its dependencies, even if none are left. Of the tools registered here it
-        gets only those in its own toolsets, or those that its request names. The same applies to a request
-        that one of its tools makes.
+        An agent's run gets them beside the agent's own tools. About a name that the agent has itself, it
+        alone decides, even if a filter or a `prepare` leaves that tool out. A request without an agent gets
+        all registered tools, or only those that it names.
 
         `server_name` and `transport` also apply to agents' tools.
 
@@ -420,18 +423,19 @@ class ClaudeCodeModel(Model[None]):
                 `None` removes all.
             server_name: The name of the tools' server: the model sees `mcp__<server_name>__<tool>`.
             transport: How calls are transported.
-            deps: The dependencies in the context of tools, if no agent runs.
+            deps: The dependencies in the context of these tools; by default those of the run.
         """
         if transport not in ("auto", "stdio", "sdk"):
             raise InvalidRequestError(
                 f"there is no transport `{transport}`; there are `auto`, `stdio` and `sdk`"
             )
-        self._registered = _Registered(offered(toolsets or []), server_name, transport, deps)
+        is_empty = toolsets is None
+        self._registered = _Registered(offered(toolsets or []), server_name, transport, deps, is_empty)
 
     def get_mcp_servers(self) -> dict[str, dict[str, Any]]:
         """The MCP servers in the CLI's configuration. The tools' server gets new paths in each request."""
         servers = dict(self._mcp_servers)
-        if (registered := self._registered) is not None:
+        if (registered := self._registered) is not None and not registered.is_empty:
             if registered.transport == "sdk":
                 servers[registered.server_name] = {"type": "sdk", "name": registered.server_name}
             else:
@@ -648,7 +652,8 @@ class ClaudeCodeModel(Model[None]):
             meter = None if run is None else Meter(run, stop)
             if meter is not None:
                 stack.callback(meter.settle)
-            alone = chat is not None or (run is None and knows_runs())
+            has_agent = run is not None and run.tool_manager is not None
+            alone = chat is not None or (not has_agent and knows_runs())
             tools = await self._tools(parameters, given_documents(given), run, registered, stack, alone)
             if chat is not None and tools.toolbox.tools:
                 tools.toolbox.manager = tools.toolbox.tools[0].manager
@@ -677,9 +682,15 @@ class ClaudeCodeModel(Model[None]):
             )
             stack.push_async_callback(host.end)
             always = await start_servers(given_servers(given), host, stack)
-            host.servers = [*always, *await start_servers(tools.servers, host, stack)]
+            others = await start_servers(tools.servers, host, stack)
+            host.servers = [*always, *others]
             if tools.names is not None:
                 tools.names += [name for one in always for name in one.tool_names]
+            if tools.names is not None and tools.agents is not None:
+                tools.names += [name for one in others for name in one.tool_names if name not in tools.agents]
+                # What the settings name is for this run: a name that the agent has, too, is an error.
+                named = {name for one in (*given_documents(given), *always) for name in one.tool_names}
+                host.left_out = sorted(tools.agents - named)
             listeners = (given.get("claude_code_message_callback") or self._message_callback, listener)
             callbacks = [one for one in listeners if one is not None]
             if callbacks or meter is not None:
@@ -721,33 +732,42 @@ class ClaudeCodeModel(Model[None]):
         stack: AsyncExitStack,
         alone: bool,
     ) -> _Tools:
-        """The tools of a request: those that it names, and the documents of its settings.
+        """The tools of a request: those that it names, the documents of its settings, and registered ones.
 
-        An agent's tools are called through its own manager, with its context. A run that names none has none
-        left; a request without an agent that names none gets all registered tools.
+        An agent's tools are called through its own manager, with its context. A run gets the registered tools
+        whose names the agent does not have. A request without an agent gets all if it names none.
         """
         toolbox = Toolbox()
         names = [tool.name for tool in parameters.function_tools]
-        if run_context is not None and (manager := run_context.tool_manager) is not None:
+        manager = run_context.tool_manager if run_context is not None else None
+        if manager is not None:
             own = manager.tools or {}
             toolbox.add(manager, [tool for tool in parameters.function_tools if tool.name in own])
         missing = set(names) - toolbox.names
         gets_all = alone and not names
+        is_run = manager is not None and not missing
         names += [name for one in documents for name in one.tool_names]
         servers: list[_native.McpServer | _native.NatsTools] = []
-        if registered is not None and (missing or gets_all):
+        agents: set[str] = set()
+        if registered is not None and (missing or gets_all or is_run):
+            if is_run and manager is not None and not registered.is_empty:
+                agents = await all_names(manager)
             servers += registered.offered.servers
             for one in registered.offered.documents:
-                if one not in documents and (gets_all or missing & set(one.tool_names)):
+                wanted = (set(one.tool_names) - agents) if is_run else missing & set(one.tool_names)
+                if one not in documents and (gets_all or wanted):
                     documents.append(one)
+                    names += sorted(wanted)
             if not _is_of(registered.offered.toolset, run_context):
-                deps = registered.deps
-                if deps is None and run_context is not None:
-                    deps = run_context.deps
-                other = await manager_of(registered.offered.toolset, self, deps, stack)
+                toolset, deps = registered.offered.toolset, registered.deps
+                other = await manager_of(toolset, self, deps, stack, run_context)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
-                toolbox.add(other, [tool for tool in known_tools if tool.name not in toolbox.names])
-        return _Tools(toolbox, documents, servers, None if gets_all else list(dict.fromkeys(names)))
+                added = [tool for tool in known_tools if tool.name not in toolbox.names | agents]
+                toolbox.add(other, added)
+                if is_run:
+                    names += [tool.name for tool in added]
+        only = None if gets_all else list(dict.fromkeys(names))
+        return _Tools(toolbox, documents, servers, only, agents if is_run else None)
 
 
 _SHARED = frozenset(

@@ -19,7 +19,14 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.tools import DeferredToolRequests, ToolApproved, ToolDefinition
-from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    CombinedToolset,
+    FunctionToolset,
+    PrefixedToolset,
+    RenamedToolset,
+    WrapperToolset,
+)
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
@@ -233,13 +240,46 @@ def returns_object(tool: ToolDefinition) -> bool:
 
 
 async def manager_of(
-    toolset: AbstractToolset[Any], model: Model, deps: Any, stack: AsyncExitStack
+    toolset: AbstractToolset[Any],
+    model: Model,
+    deps: Any,
+    stack: AsyncExitStack,
+    run: RunContext[Any] | None = None,
 ) -> ToolManager[Any]:
-    """A manager for a toolset that no agent runs. It is closed with `stack`."""
+    """A manager for a toolset that no agent has. It is closed with `stack`."""
     context: RunContext[Any] = RunContext(deps=deps, model=model, usage=RunUsage())
+    if run is not None:
+        context = replace(run, deps=run.deps if deps is None else deps, retries={})
     toolset = await toolset.for_run(context)
     await stack.enter_async_context(toolset)
     return await ToolManager(toolset).for_run_step(context)
+
+
+async def all_names(manager: ToolManager[Any]) -> set[str]:
+    """The names of all tools of a manager, including those that a filter or a `prepare` leaves out."""
+    assert manager.ctx is not None
+    return {*(manager.tools or {}), *await _all_names(manager.toolset, manager.ctx)}
+
+
+async def _all_names(toolset: AbstractToolset[Any], context: RunContext[Any]) -> set[str]:
+    if isinstance(toolset, FunctionToolset):
+        return set(toolset.tools)
+    inner: list[AbstractToolset[Any]] = []
+    if isinstance(toolset, WrapperToolset):
+        inner.append(toolset.wrapped)
+    elif isinstance(toolset, CombinedToolset):
+        inner += toolset.toolsets
+    else:
+        toolset.apply(inner.append)
+    if inner and inner[0] is toolset:
+        return set(await toolset.get_tools(context))
+    names = {name for one in inner for name in await _all_names(one, context)}
+    if isinstance(toolset, PrefixedToolset):
+        return {f"{toolset.prefix}_{name}" for name in names}
+    if isinstance(toolset, RenamedToolset):
+        renamed = {old: new for new, old in toolset.name_map.items()}
+        return {renamed.get(name, name) for name in names}
+    return names
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,7 +327,7 @@ class Toolbox:
     meter: Meter | None = None
     """Counts the calls of an agent's run."""
     metered: ToolManager[Any] | None = None
-    """The manager whose calls are counted."""
+    """The agent's manager; only its calls can be deferred."""
     manager: ToolManager[Any] | None = None
     """Makes all calls in a conversation, where tools can be added and removed."""
     deferral: Deferral | None = None
@@ -314,10 +354,12 @@ class Toolbox:
         if call.tool_use_id is not None:
             part.tool_call_id = call.tool_use_id
         tool, manager = call.tool, self.manager or call.tool.manager
-        if self.meter is None or manager is not self.metered:
+        if self.meter is None:
             return self.result(tool, await call_tool(manager, part))
         counted = partial(self._counted, self.meter, tool, part)
-        return await (counted() if self.deferral is None else self.deferral.call(part, counted))
+        if self.deferral is None or manager is not self.metered:
+            return await counted()
+        return await self.deferral.call(part, counted)
 
     async def _counted(self, meter: Meter, tool: Served, part: ToolCallPart) -> bytes:
         name, manager = part.tool_name, tool.manager
@@ -401,6 +443,8 @@ class Host:
     transport: str
     documents: Sequence[_native.Documents] = ()
     servers: Sequence[_native.RunningServer] = ()
+    left_out: Sequence[str] = ()
+    """The names of tools of documents and servers that are not offered."""
     decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     asker: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
     message: Callable[[bytes], None] | None = None
