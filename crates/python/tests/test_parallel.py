@@ -51,17 +51,22 @@ async def twice(
     return (await agent.run("go")).output.split(", ")
 
 
-MAY: list[dict[str, Any]] = [{"metadata": {"parallel": True}}, {"metadata": {"read_only": True}}]
+MAY: list[dict[str, Any]] = [
+    {"metadata": {"read_only": True}},
+    {"metadata": {"annotations": {"readOnlyHint": True}}},
+]
 
+# The CLI sends calls of tools that are not read-only one after another.
 MAY_NOT: list[dict[str, Any]] = [
     {},
+    {"metadata": {"parallel": True}},
     {"metadata": {"parallel": False}},
     {"metadata": {"parallel": True}, "sequential": True},
     {"metadata": {"read_only": True}, "sequential": True},
 ]
 
 
-async def test_calls_of_parallel_tools_of_an_agent_overlap_and_others_take_turns(
+async def test_calls_of_read_only_tools_of_an_agent_overlap_and_others_take_turns(
     world: MakeWorld, transport: Transport
 ) -> None:
     both = [*((PATIENCE_SECONDS, options) for options in MAY), *((0.3, options) for options in MAY_NOT)]
@@ -73,6 +78,25 @@ async def test_calls_of_parallel_tools_of_an_agent_overlap_and_others_take_turns
 async def test_a_run_may_have_all_calls_take_turns(world: MakeWorld, transport: Transport) -> None:
     with ToolManager.parallel_execution_mode("sequential"):
         assert await twice(world, transport, [(0.3, options) for options in MAY]) == ["alone"] * 2 * len(MAY)
+
+
+@pytest.mark.parametrize("name", ["look", "pay"])
+async def test_in_plan_mode_only_read_only_tools_run(world: MakeWorld, name: str) -> None:
+    here, ran = world(f"call {name} {{}}\n---\ntext done"), list[str]()
+    agent = Agent(here.model(permission_mode="plan"))
+
+    @agent.tool_plain(metadata={"parallel": True})
+    def pay() -> str:
+        ran.append("pay")
+        return "paid"
+
+    @agent.tool_plain(metadata={"read_only": True})
+    def look() -> str:
+        ran.append("look")
+        return "seen"
+
+    await agent.run("go")
+    assert ran == (["look"] if name == "look" else [])
 
 
 async def test_can_use_tool_decides_about_parallel_tools(world: MakeWorld) -> None:

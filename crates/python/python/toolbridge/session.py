@@ -73,8 +73,8 @@ class ToolHints(TypedDict, total=False):
     read_only: bool | None
     """Whether it changes nothing. Its calls may then run in parallel."""
     parallel: bool | None
-    """Whether its calls may run in parallel although it changes something. The CLI still makes such calls one
-    after the other; several clients do not."""
+    """Whether its calls may run in parallel although it changes something. The CLI sends calls of tools that
+    are not read-only one after another, so this matters only for several clients."""
     title: str | None
     """A display name."""
     destructive: bool | None

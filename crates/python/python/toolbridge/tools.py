@@ -198,12 +198,11 @@ def direct(tool: Tool[Any]) -> Callable[[bytes], Any] | None:
     return lambda arguments: function(**validate(arguments))
 
 
-def described(tool: ToolDefinition, *, for_model: bool = False, in_turn: bool = False) -> dict[str, Any]:
+def described(tool: ToolDefinition, *, in_turn: bool = False) -> dict[str, Any]:
     """A tool's description for the native module.
 
     Args:
         tool: The tool.
-        for_model: Whether only our own CLI sees it. It runs only read-only tools in parallel.
         in_turn: Whether its calls never run in parallel with others.
     """
     metadata = tool.metadata or {}
@@ -221,8 +220,6 @@ def described(tool: ToolDefinition, *, for_model: bool = False, in_turn: bool = 
     if tool.sequential or in_turn:
         hints.pop("readOnlyHint", None)
         is_parallel = False
-    elif is_parallel and for_model:
-        hints["readOnlyHint"] = True
     return {
         "name": tool.name,
         "description": tool.description or "",
@@ -291,8 +288,6 @@ class Served:
     """Calls the tool, unless `function` is set."""
     function: Callable[[bytes], Any] | None = None
     """Calls the tool with arguments as JSON text, in any thread."""
-    for_model: bool = False
-    """Whether it is for our own model, and not for any client."""
     in_turn: bool = False
     """Whether its calls run one at a time, whatever its hints are."""
 
@@ -301,7 +296,7 @@ class Served:
         """Its description for the native module."""
         # Without an output schema: a Python function may return something else than its signature states,
         # which a client that expects an object would reject.
-        return to_json(described(self.definition, for_model=self.for_model, in_turn=self.in_turn))
+        return to_json(described(self.definition, in_turn=self.in_turn))
 
     @property
     def is_direct(self) -> bool:
@@ -346,7 +341,7 @@ class Toolbox:
     def served(self, definition: ToolDefinition, manager: ToolManager[Any]) -> Served:
         """A tool of a manager, ready to be served."""
         in_turn = manager.get_parallel_execution_mode() == "sequential"
-        return Served(definition, manager, for_model=not self.is_structured, in_turn=in_turn)
+        return Served(definition, manager, in_turn=in_turn)
 
     async def call(self, call: _native.Call) -> bytes:
         """Calls a tool; returns the JSON text of an MCP result."""
