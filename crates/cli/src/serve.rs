@@ -243,9 +243,9 @@ impl Opened {
                 }
                 Source::Sessions(names) => {
                     let attached = Attached::new(names)?;
-                    // No prefix: it keeps the tools of several sessions apart itself.
                     let info = Some(attached.info()).filter(|info| info.instructions.is_some());
-                    opened.add("", attached, info)?;
+                    // No prefix: it keeps the tools of several sessions apart itself.
+                    opened.put(info, |tools| tools.with_name("--session", attached))?;
                 }
                 Source::Nats(url) => {
                     let (name, tools) = nats::tools(&url, access).await?;
@@ -280,10 +280,19 @@ impl Opened {
     }
 
     fn add(&mut self, prefix: &str, source: impl ToolSource, info: Option<ServerInfo>) -> Result<()> {
-        let tools = std::mem::take(&mut self.tools);
-        let prefix = if self.has_prefixes { prefix } else { "" };
-        self.tools = if prefix.is_empty() { tools.with(source) } else { tools.with_prefix(prefix, source) }
-            .map_err(|error| clash(error, self.has_prefixes))?;
+        let has_prefix = self.has_prefixes && !prefix.is_empty();
+        self.put(info, |tools| {
+            if has_prefix { tools.with_prefix(prefix, source) } else { tools.with_name(prefix, source) }
+        })
+    }
+
+    fn put(
+        &mut self,
+        info: Option<ServerInfo>,
+        with: impl FnOnce(Combined) -> Result<Combined, RegistrationError>,
+    ) -> Result<()> {
+        let tools = with(std::mem::take(&mut self.tools));
+        self.tools = tools.map_err(|error| clash(error, self.has_prefixes))?;
         self.infos.push(info);
         Ok(())
     }

@@ -1,9 +1,13 @@
 //! Several sources as one.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::changes::DerivedList;
 use crate::{CallContext, CallFuture, Changes, Prefixed, RegistrationError, ToolCall, ToolList, ToolSource};
+
+/// How many names are remembered with their sources; a source that invents names without end gets no more.
+const MAX_NAMES: usize = 100_000;
 
 /// Several sources as one, for example your own functions and a ready-made set.
 ///
@@ -18,11 +22,16 @@ use crate::{CallContext, CallFuture, Changes, Prefixed, RegistrationError, ToolC
 /// # Ok::<(), toolbridge_core::RegistrationError>(())
 /// ```
 ///
-/// If the sources change later and two tools get the same name, the tool of the first source is listed and called.
+/// A name stays with the source that had it first, also while that source does not list it: clients may have allowed
+/// this tool, not another one. If another source adds a tool of the same name later, it is left out, with a warning in
+/// the log.
 #[derive(Debug, Default)]
 pub struct Combined {
-    sources: Vec<Arc<dyn ToolSource>>,
+    /// Each with its name in warnings.
+    sources: Vec<(String, Arc<dyn ToolSource>)>,
     list: DerivedList,
+    /// For each name that was ever listed, the place of its source.
+    owners: Mutex<HashMap<String, usize>>,
 }
 
 impl Combined {
@@ -37,9 +46,21 @@ impl Combined {
     /// # Errors
     ///
     /// When two tools have the same name.
-    pub fn with(mut self, source: impl ToolSource) -> Result<Self, RegistrationError> {
+    pub fn with(self, source: impl ToolSource) -> Result<Self, RegistrationError> {
+        let name = format!("source {}", self.sources.len() + 1);
+        self.with_name(&name, source)
+    }
+
+    /// The same, with a name for the source in warnings.
+    ///
+    /// # Errors
+    ///
+    /// When two tools have the same name.
+    pub fn with_name(mut self, name: &str, source: impl ToolSource) -> Result<Self, RegistrationError> {
         ToolList::new(self.tools().iter().chain(source.tools().iter()).cloned().collect())?;
-        self.sources.push(Arc::new(source));
+        self.sources.push((name.into(), Arc::new(source)));
+        // The names are its own from now on.
+        self.tools();
         Ok(self)
     }
 
@@ -50,25 +71,56 @@ impl Combined {
     ///
     /// When two tools have the same name, or the prefix cannot be part of one.
     pub fn with_prefix(self, prefix: &str, source: impl ToolSource) -> Result<Self, RegistrationError> {
-        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}_") };
-        self.with(Prefixed::new(prefix, source)?)
+        let full = if prefix.is_empty() { String::new() } else { format!("{prefix}_") };
+        self.with_name(prefix, Prefixed::new(full, source)?)
+    }
+
+    /// The tools of all `lists`, without those whose name belongs to another source.
+    fn owned(&self, lists: &[ToolList]) -> ToolList {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = Vec::new();
+        for (place, list) in lists.iter().enumerate() {
+            let source = &self.sources[place].0;
+            for tool in list.iter() {
+                let name = &tool.name;
+                match owners.get(name) {
+                    Some(&owner) if owner != place => {
+                        let owner = &self.sources[owner].0;
+                        tracing::warn!(
+                            "the tool `{name}` of `{source}` is left out: `{owner}` had one with this name first"
+                        );
+                    }
+                    Some(_) => tools.push(tool),
+                    None if owners.len() < MAX_NAMES => {
+                        owners.insert(name.clone(), place);
+                        tools.push(tool);
+                    }
+                    None => tracing::warn!(
+                        "the tool `{name}` of `{source}` is left out: there were {MAX_NAMES} names before"
+                    ),
+                }
+            }
+        }
+        ToolList::of(tools.into_iter())
     }
 }
 
 impl ToolSource for Combined {
     fn tools(&self) -> ToolList {
-        let lists = self.sources.iter().map(ToolSource::tools).collect();
-        self.list.get(lists, |lists| ToolList::of(lists.iter().flat_map(|list| list.iter())))
+        let lists = self.sources.iter().map(|(_, source)| source.tools()).collect();
+        self.list.get(lists, |lists| self.owned(lists))
     }
 
     fn changes(&self) -> Changes {
-        self.sources.iter().fold(Changes::never(), |all, source| all.and(source.changes()))
+        self.sources.iter().fold(Changes::never(), |all, (_, source)| all.and(source.changes()))
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        match self.sources.iter().find(|source| source.tools().get(&call.name).is_some()) {
-            Some(source) => source.call(call, context),
-            None => Box::pin(async { Err(self.tools().not_found(call.name)) }),
+        let tools = self.tools();
+        let owner = self.owners.lock().unwrap_or_else(PoisonError::into_inner).get(&call.name).copied();
+        match owner.filter(|_| tools.get(&call.name).is_some()) {
+            Some(owner) => self.sources[owner].1.call(call, context),
+            None => Box::pin(async move { Err(tools.not_found(call.name)) }),
         }
     }
 }

@@ -28,9 +28,9 @@ const WATCH_AGAIN: Duration = Duration::from_secs(5);
 
 /// The tools of all live named sessions of this user, or of those with certain names.
 ///
-/// A tool keeps its own name if that is unique, and otherwise becomes `session__tool`. If several sessions have the
-/// same name, the newest has it, the next newest is `name-2`, and so on. When sessions start, end or change their
-/// tools, [`changes`](ToolSource::changes) notifies.
+/// A tool is called `session__tool`; with exactly one name, it keeps its own. So its name does not depend on other
+/// sessions. If several sessions have the same name, only the newest is offered. When sessions start, end or change
+/// their tools, [`changes`](ToolSource::changes) notifies.
 #[derive(Debug)]
 pub struct Attached {
     shared: Arc<Shared>,
@@ -109,7 +109,7 @@ impl Attached {
     #[must_use]
     pub fn info(&self) -> ServerInfo {
         let now = self.shared.now();
-        let said = now.members.iter().filter_map(|Member { session, .. }| {
+        let said = newest(&now.members).filter_map(|Member { session, .. }| {
             Some(format!("{}: {}", session.name, session.server.instructions.as_ref()?))
         });
         let said: Vec<_> = said.collect();
@@ -138,7 +138,8 @@ impl Shared {
         if is_same && !before.list.is_empty() {
             return;
         }
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Now::of(members));
+        let now = Now::of(members, self.names.len() != 1);
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
         self.changed.send_replace(());
     }
 
@@ -207,33 +208,21 @@ fn watch(dir: &std::path::Path) -> Option<DirWatch> {
         .ok()
 }
 
+/// The newest session of each name. Sessions with the same name are in order, the newest first.
+fn newest(members: &[Member]) -> impl Iterator<Item = &Member> {
+    let mut known = HashSet::new();
+    members.iter().filter(move |member| known.insert(&member.session.name))
+}
+
 impl Now {
-    fn of(members: Vec<Member>) -> Self {
-        let mut holders = HashMap::<&str, usize>::new();
-        let mut tools = HashMap::<&str, usize>::new();
-        for tool in members.iter().flat_map(|member| member.tools.iter()) {
-            *tools.entry(&tool.name).or_default() += 1;
-        }
+    fn of(members: Vec<Member>, has_prefixes: bool) -> Self {
         let mut specs = Vec::<ToolSpec>::new();
         let mut routes = HashMap::new();
-        // Sessions with the same name are in order, the newest first.
-        for Member { session, parent, tools: own } in &members {
-            let holder = holders.entry(&session.name).or_default();
-            *holder += 1;
-            let prefix = match *holder {
-                1 => format!("{}__", session.name),
-                number => format!("{}-{number}__", session.name),
-            };
-            for tool in own.iter() {
-                let prefix = if tools[tool.name.as_str()] > 1 { prefix.as_str() } else { "" };
-                let Some(spec) = with_prefix(prefix, tool) else { continue };
-                if routes.contains_key(&spec.name) {
-                    tracing::warn!(
-                        name = spec.name,
-                        "two tools would get this name, only the first is offered"
-                    );
-                    continue;
-                }
+        for Member { session, parent, tools } in newest(&members) {
+            // No session's name contains `__` or ends with `_`, so no two sessions have a tool of the same name.
+            let prefix = if has_prefixes { format!("{}__", session.name) } else { String::new() };
+            for tool in tools.iter() {
+                let Some(spec) = with_prefix(&prefix, tool) else { continue };
                 routes.insert(spec.name.clone(), (Arc::clone(parent), tool.name.clone()));
                 specs.push(spec);
             }

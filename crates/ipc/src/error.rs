@@ -148,7 +148,8 @@ impl fmt::Display for IpcError {
             }
             Self::Name { name, limit } => write!(
                 f,
-                "`{name}` cannot be a session's name: it has 1 to {limit} characters, each of `A-Z a-z 0-9 _ -`"
+                "`{name}` cannot be a session's name: it has 1 to {limit} characters, each of `A-Z a-z 0-9 _ -`, \
+                 without `__` and without `_` at its end"
             ),
             Self::Registration(error) => error.fmt(f),
             Self::Trace(error) => error.fmt(f),

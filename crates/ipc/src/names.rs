@@ -87,10 +87,11 @@ impl NameEntry {
     }
 }
 
-/// Refuses a name that cannot be a part of a tool's name.
+/// Refuses a name that cannot be a part of a tool's name, or that would make `session__tool` ambiguous.
 pub(crate) fn check_name(name: &str) -> Result<(), IpcError> {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || char == '_' || char == '-';
-    if !name.is_empty() && name.len() <= MAX_NAME_CHARS && name.chars().all(is_plain) {
+    let is_plain = !name.is_empty() && name.len() <= MAX_NAME_CHARS && name.chars().all(is_plain);
+    if is_plain && !name.contains("__") && !name.ends_with('_') {
         return Ok(());
     }
     Err(IpcError::Name { name: name.into(), limit: MAX_NAME_CHARS })

@@ -106,7 +106,7 @@ def test_a_session_is_found_by_its_name_and_those_without_are_not(short_path: Pa
         assert entry.stat().st_mode & 0o777 == 0o600
         assert json.loads(entry.read_text())["socket"] == str(shop.socket_path)
         with Bridge(attached(short_path)) as bridge:
-            assert sorted(bridge.tools) == ["bar__add", "greet", "shop__add"]
+            assert sorted(bridge.tools) == ["bar__add", "bar__greet", "shop__add"]
             assert text_of(bridge.call("shop__add", a=40, b=2)) == "42"
             assert bridge.introduction["instructions"] == "shop: Numbers only."
         with Bridge(attached(short_path, "shop")) as bridge:
@@ -118,12 +118,13 @@ def test_a_session_is_found_by_its_name_and_those_without_are_not(short_path: Pa
     assert list(names_dir.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "no good", "x" * 49, "../up"])
+@pytest.mark.parametrize("name", ["", "no good", "x" * 49, "../up", "a__b"])
 def test_an_invalid_name_is_refused(short_path: Path, name: str) -> None:
     with pytest.raises(InvalidRequestError) as raised, Session(add, name=name, directory=short_path):
         pass
     assert raised.value.message == (
-        f"`{name}` cannot be a session's name: it has 1 to 48 characters, each of `A-Z a-z 0-9 _ -`"
+        f"`{name}` cannot be a session's name: it has 1 to 48 characters, each of `A-Z a-z 0-9 _ -`, "
+        "without `__` and without `_` at its end"
     )
     assert list(short_path.iterdir()) == []
 

@@ -51,10 +51,10 @@ fn one_configured_client_has_the_tools_of_all_live_sessions() {
     assert_eq!(listed(&mut client), ["sessions"]);
     assert!(client.call_text("sessions", json!({})).contains("toolbridge demo --serve --name demo"));
     let shop = world.host("shop");
-    until(&mut client, "the session shows", |names| has(names, "add"));
-    assert_eq!(client.call_text("add", json!({ "a": 40, "b": 2 })), "42");
+    until(&mut client, "the session shows", |names| has(names, "shop__add"));
+    assert_eq!(client.call_text("shop__add", json!({ "a": 40, "b": 2 })), "42");
     let mut bar = world.host("bar");
-    until(&mut client, "names clash", |names| has(names, "shop__add") && has(names, "bar__add"));
+    until(&mut client, "both show", |names| has(names, "shop__add") && has(names, "bar__add"));
     assert_eq!(client.call_text("bar__add", json!({ "a": 1, "b": 2 })), "3");
     // Only the named sessions.
     let mut only = world.attach(&["bar"]);
@@ -72,8 +72,10 @@ fn one_configured_client_has_the_tools_of_all_live_sessions() {
         error.contains("lost in the middle of a call") && error.ends_with("(type: IPCConnectionError)"),
         "{error}"
     );
-    until(&mut client, "the dead session is gone", |names| has(names, "add") && !has(names, "shop__add"));
-    assert_eq!(client.call_text("add", json!({ "a": 2, "b": 2 })), "4");
+    until(&mut client, "the dead session is gone", |names| {
+        has(names, "shop__add") && !has(names, "bar__add")
+    });
+    assert_eq!(client.call_text("shop__add", json!({ "a": 2, "b": 2 })), "4");
     // The client attached only to it has no tools left, and no file of the dead session remains.
     until(&mut only, "nothing is there", |names| names == ["sessions"]);
     assert_eq!(files(&world.names()).len(), 1);
@@ -87,8 +89,8 @@ fn a_host_that_is_killed_and_started_again_is_used_by_the_same_client_every_time
     let mut client = world.attach(&[]);
     for round in 0..if thorough() { 100 } else { 25 } {
         let mut host = world.host("shop");
-        until(&mut client, "the session shows", |names| has(names, "add"));
-        assert_eq!(client.call_text("add", json!({ "a": round, "b": 1 })), (round + 1).to_string());
+        until(&mut client, "the session shows", |names| has(names, "shop__add"));
+        assert_eq!(client.call_text("shop__add", json!({ "a": round, "b": 1 })), (round + 1).to_string());
         host.process.0.kill().unwrap();
         until(&mut client, "the session is gone", |names| names == ["sessions"]);
     }
@@ -143,7 +145,7 @@ fn watching_shows_names_and_calls_per_second_until_a_signal() {
     let mut shop =
         || next().as_array().unwrap().iter().find(|session| session["name"] == "shop").unwrap().clone();
     shop();
-    client.call_text("add", json!({ "a": 1, "b": 1 }));
+    client.call_text("shop__add", json!({ "a": 1, "b": 1 }));
     let rates = (0..60).map(|_| shop()["calls_per_second"].as_f64().unwrap_or(0.0));
     assert!(rates.take_while(|rate| *rate == 0.0).count() < 60, "a call never showed");
     watch.signal(rustix::process::Signal::INT);
@@ -196,8 +198,8 @@ async fn a_tool_that_is_added_during_a_run_is_called_in_it() {
     let scripted = ScriptedModel::start_with(|request| match last_result(request).as_str() {
         "hello" => Turn::text("done"),
         _ if request.turn() > 200 => Turn::text("it never came"),
-        _ if request.tools().contains(&"mcp__live__greet") => call("greet", json!({})),
-        _ => call("learn", json!({})),
+        _ if request.tools().contains(&"mcp__live__driver__greet") => call("driver__greet", json!({})),
+        _ => call("driver__learn", json!({})),
     });
     assert_eq!(model(&world, &scripted).request("go").await.unwrap().text(), "done");
     session.stop().await;
@@ -223,13 +225,13 @@ async fn one_cli_uses_a_host_that_is_killed_and_started_again_many_times() {
         match last_result(request).as_str() {
             _ if request.turn() > 20 * often => Turn::text("too many turns"),
             // The call may have gone to the killed host; then it is made again.
-            "restarted" => call("add", json!({ "a": *rounds, "b": 1 })),
+            "restarted" => call("shop__add", json!({ "a": *rounds, "b": 1 })),
             printed if printed == (*rounds + 1).to_string() => {
                 *rounds += 1;
-                if *rounds == often { Turn::text("done") } else { call("restart", json!({})) }
+                if *rounds == often { Turn::text("done") } else { call("driver__restart", json!({})) }
             }
-            "" => call("restart", json!({})),
-            _ => call("add", json!({ "a": *rounds, "b": 1 })),
+            "" => call("driver__restart", json!({})),
+            _ => call("shop__add", json!({ "a": *rounds, "b": 1 })),
         }
     });
     assert_eq!(model(&world, &scripted).request("go").await.unwrap().text(), "done");

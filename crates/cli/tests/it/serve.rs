@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use toolbridge::{NoArgs, Session, Tool, Toolset};
 use toolbridge_scripted::{everything_server, processes_of, time_server};
 
 use crate::support::{McpClient, PATIENCE, Process, eventually, run, text};
@@ -194,6 +195,40 @@ fn documents_sessions_and_a_file_of_servers_are_one_server() {
     shop.signal(Signal::TERM);
     assert!(shop.wait_within(PATIENCE).success());
     world.nothing_is_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tool_that_is_added_late_does_not_take_the_name_of_another() {
+    let world = World::new();
+    let says = |name: &str, says: &'static str| Tool::new(name, "", move |_: NoArgs| says);
+    let start = async |name: &str, tool| {
+        let tools = Toolset::builder().with(tool).build().unwrap();
+        let session =
+            Session::builder(tools.clone()).dir(world.sessions()).name(name).names_dir(world.names());
+        (tools, session.start().await.unwrap())
+    };
+    let (alpha, _alpha) = start("alpha", says("hold", "held")).await;
+    let (beta, _beta) = start("beta", says("order", "of beta")).await;
+    let server = |name: &str| {
+        let env = json!({ "XDG_RUNTIME_DIR": world.0.path(), "TMPDIR": world.sessions() });
+        json!({ "command": OURS[0], "args": ["serve", "--session", name], "env": env })
+    };
+    let servers = json!({ "mcpServers": { "alpha": server("alpha"), "beta": server("beta") } });
+    let mut client = world.client(&["--mcp-config", &world.write("servers.json", servers.to_string())]);
+    assert_eq!(listed(&mut client), ["hold", "order"]);
+    alpha.add(says("order", "of alpha")).unwrap();
+    alpha.add(says("ready", "ready")).unwrap();
+    eventually("the late tools show", PATIENCE, || listed(&mut client).contains(&"ready".into()));
+    assert_eq!(listed(&mut client), ["hold", "ready", "order"]);
+    assert_eq!(client.call_text("order", json!({})), "of beta");
+    beta.remove("order");
+    beta.add(says("other", "other")).unwrap();
+    eventually("the other tools show", PATIENCE, || listed(&mut client) == ["hold", "ready", "other"]);
+    let error = client.call("order", json!({}));
+    assert!(error.to_string().contains("there is no tool `order`"), "{error}");
+    let stderr = client.stderr();
+    let warning = "the tool `order` of `alpha` is left out: `beta` had one with this name first";
+    assert!(stderr.contains(warning), "{stderr}");
 }
 
 /// The clients never list the tools and never wait for changes.

@@ -57,8 +57,8 @@ async fn several_clis_use_one_server_and_none_notices_that_it_is_killed() {
     let ask = |_| {
         let (killed, answered) = (Arc::clone(&killed), Arc::clone(&answered));
         let scripted = ScriptedModel::start_with(move |request| match request.turn() {
-            0 | 2 => call("convert_time", noon()),
-            1 => call("meet", json!({})),
+            0 | 2 => call("time__convert_time", noon()),
+            1 => call("driver__meet", json!({})),
             _ => {
                 let since = killed.lock().unwrap().as_ref().map(|(when, _)| when.elapsed());
                 answered.lock().unwrap().extend(since);

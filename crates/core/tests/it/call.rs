@@ -1061,15 +1061,27 @@ async fn derived_sources_change_with_their_sources() {
     other.add(named("d")).unwrap();
     assert!(has_changed(&mut changes));
     assert_eq!(names(&all), ["a", "b", "d"]);
-    // Two tools with the same name: the first one is listed and called.
-    other.add(Tool::new("a", "another", |_: NoArgs| "another")).unwrap();
-    let call = async || all.call(ToolCall::new("a", RawJson::empty_object()), CallContext::default()).await;
-    assert_eq!((names(&all).len(), call().await.unwrap().as_str()), (3, &*text("a")));
-    one.remove("a");
-    assert_eq!(
-        (names(&all), call().await.unwrap().as_str()),
-        (vec!["b".into(), "d".into(), "a".into()], &*text("another"))
-    );
+}
+
+#[tokio::test]
+async fn a_name_stays_with_the_source_that_had_it_first() {
+    let set = |name| Toolset::builder().with(named(name)).build().unwrap();
+    let (one, other) = (set("a"), set("b"));
+    let all = Combined::new().with(one.clone()).unwrap().with(other.clone()).unwrap();
+    let call = async |name: &str| {
+        all.call(ToolCall::new(name, RawJson::empty_object()), CallContext::default()).await
+    };
+    for (late, owner, name) in [(&one, &other, "b"), (&other, &one, "a")] {
+        late.add(Tool::new(name, "another", |_: NoArgs| "another")).unwrap();
+        assert_eq!(names(&all).len(), 2);
+        assert_eq!(call(name).await.unwrap().as_str(), text(name));
+        // Not even while the owner does not have it.
+        owner.remove(name);
+        assert_eq!(call(name).await.unwrap_err().type_name(), "ToolNotFoundError");
+        assert!(!names(&all).contains(&name.to_owned()));
+        owner.add(named(name)).unwrap();
+        assert_eq!(call(name).await.unwrap().as_str(), text(name));
+    }
 }
 
 #[tokio::test]

@@ -109,7 +109,7 @@ async fn a_name_is_there_as_long_as_its_session() {
 async fn names_that_cannot_be_and_directories_of_others_are_refused() {
     let world = World::new();
     let none = tools([]);
-    for name in ["", "a b", "a/b", "..", "ä", &"x".repeat(49)] {
+    for name in ["", "a b", "a/b", "..", "ä", "a__b", "a_", &"x".repeat(49)] {
         let error = world.session(name, &none).start().await.unwrap_err().to_string();
         assert!(error.contains("cannot be a session's name: it has 1 to 48 characters"), "{error}");
         assert!(Attached::in_dirs(vec![name.into()], vec![]).is_err());
@@ -162,48 +162,58 @@ async fn sessions_that_start_end_and_change_show_at_once() {
 
     let shop = tools([("lookup", "shop")]);
     let first = world.start("shop", &shop).await;
-    lists(&attached, &["lookup"]).await;
-    assert_eq!(call(&attached, "lookup").await.unwrap(), "shop");
+    lists(&attached, &["shop__lookup"]).await;
+    assert_eq!(call(&attached, "shop__lookup").await.unwrap(), "shop");
     shop.add(tool("cancel", "cancelled")).unwrap();
-    lists(&attached, &["lookup", "cancel"]).await;
-    assert_eq!(call(&attached, "cancel").await.unwrap(), "cancelled");
+    lists(&attached, &["shop__lookup", "shop__cancel"]).await;
+    assert_eq!(call(&attached, "shop__cancel").await.unwrap(), "cancelled");
     assert!(shop.remove("lookup"));
-    lists(&attached, &["cancel"]).await;
-    let error = call(&attached, "lookup").await.unwrap_err();
+    lists(&attached, &["shop__cancel"]).await;
+    let error = call(&attached, "shop__lookup").await.unwrap_err();
     assert!(error.starts_with("ToolNotFoundError"), "{error}");
     first.stop().await;
     lists(&attached, &["sessions"]).await;
     let _again = world.start("shop", &shop).await;
-    lists(&attached, &["cancel"]).await;
-    assert_eq!(call(&attached, "cancel").await.unwrap(), "cancelled");
+    lists(&attached, &["shop__cancel"]).await;
+    assert_eq!(call(&attached, "shop__cancel").await.unwrap(), "cancelled");
 }
 
+/// Permission rules of clients name tools, so a name may not go to another session.
 #[tokio::test]
-async fn tools_of_the_same_name_are_told_apart_by_their_sessions() {
+async fn names_stay_the_same_while_sessions_come_and_go() {
     let world = World::new();
-    let attached = world.attached(&[]);
-    let _one = world.start("one", &tools([("find", "of one"), ("alone", "alone")])).await;
-    let _other = world.start("two", &tools([("find", "of two, first")])).await;
-    lists(&attached, &["one__find", "alone", "two__find"]).await;
-    assert_eq!(call(&attached, "one__find").await.unwrap(), "of one");
-    assert_eq!(call(&attached, "two__find").await.unwrap(), "of two, first");
-    // The newest session has the plain name.
-    let newest = world.start("two", &tools([("find", "of two, second")])).await;
-    lists(&attached, &["one__find", "alone", "two__find", "two-2__find"]).await;
-    assert_eq!(call(&attached, "two__find").await.unwrap(), "of two, second");
-    assert_eq!(call(&attached, "two-2__find").await.unwrap(), "of two, first");
+    let all = world.attached(&[]);
+    let two = world.attached(&["shop", "aaa"]);
+    let only = world.attached(&["shop"]);
+    let shop = world.start("shop", &tools([("order", "of shop")])).await;
+    lists(&all, &["shop__order"]).await;
+    lists(&two, &["shop__order"]).await;
+    lists(&only, &["order"]).await;
+    // Comes first in the list, and has a tool that is called as another one is with its prefix.
+    let other = world.start("aaa", &tools([("shop__order", "of aaa"), ("order", "of aaa")])).await;
+    for source in [&all, &two] {
+        lists(source, &["aaa__shop__order", "aaa__order", "shop__order"]).await;
+        assert_eq!(call(source, "shop__order").await.unwrap(), "of shop");
+        assert_eq!(call(source, "aaa__order").await.unwrap(), "of aaa");
+    }
+    other.stop().await;
+    lists(&all, &["shop__order"]).await;
+    lists(&only, &["order"]).await;
+    assert_eq!(call(&only, "order").await.unwrap(), "of shop");
+    // The newest of several sessions with one name has it.
+    let newest = world.start("shop", &tools([("order", "of the newest"), ("cancel", "cancelled")])).await;
+    lists(&all, &["shop__order", "shop__cancel"]).await;
+    lists(&only, &["order", "cancel"]).await;
+    assert_eq!(call(&all, "shop__order").await.unwrap(), "of the newest");
+    assert_eq!(call(&only, "order").await.unwrap(), "of the newest");
     newest.stop().await;
-    lists(&attached, &["one__find", "alone", "two__find"]).await;
-    assert_eq!(call(&attached, "two__find").await.unwrap(), "of two, first");
-    // With a given name, only that session's tools are listed.
-    let only = world.attached(&["two"]);
-    lists(&only, &["find"]).await;
+    lists(&all, &["shop__order"]).await;
+    lists(&only, &["order"]).await;
+    assert_eq!(call(&only, "order").await.unwrap(), "of shop");
     let none = world.attached(&["three"]);
     let advice = call(&none, "sessions").await.unwrap();
-    assert!(
-        advice.contains("no live session called three") && advice.contains("called one, two"),
-        "{advice}"
-    );
+    assert!(advice.contains("no live session called three") && advice.contains("called shop"), "{advice}");
+    shop.stop().await;
 }
 
 #[tokio::test]
@@ -253,15 +263,15 @@ async fn a_session_whose_tools_never_change_is_there_until_it_ends() {
     let fixed =
         Session::builder(Fixed(tools([("a", "a")]))).dir(sessions).name("fixed").names_dir(world.names());
     let fixed = fixed.start().await.unwrap();
-    lists(&attached, &["a"]).await;
+    lists(&attached, &["fixed__a"]).await;
     // Other sessions that start and end cause repeated lookups.
     for _ in 0..5 {
         let other = world.start("other", &tools([("b", "b")])).await;
-        lists(&attached, &["a", "b"]).await;
+        lists(&attached, &["fixed__a", "other__b"]).await;
         other.stop().await;
-        lists(&attached, &["a"]).await;
+        lists(&attached, &["fixed__a"]).await;
     }
-    assert_eq!(call(&attached, "a").await.unwrap(), "a");
+    assert_eq!(call(&attached, "fixed__a").await.unwrap(), "a");
     fixed.stop().await;
     lists(&attached, &["sessions"]).await;
 }
@@ -269,16 +279,15 @@ async fn a_session_whose_tools_never_change_is_there_until_it_ends() {
 #[tokio::test]
 async fn a_name_that_is_too_long_for_the_cli_is_left_out() {
     let world = World::new();
-    let attached = world.attached(&[]);
+    let all = world.attached(&[]);
+    let only = world.attached(&["a"]);
     let long = "x".repeat(118);
-    let _first = world.start("a", &tools([(&long, "first"), ("one", "1")])).await;
-    lists(&attached, &[&long, "one"]).await;
-    // The prefixes `a__` and `b__` make it too long.
-    let second = world.start("b", &tools([(&long, "second"), ("two", "2")])).await;
-    lists(&attached, &["one", "two"]).await;
-    assert!(call(&attached, &format!("a__{long}")).await.is_err());
-    second.stop().await;
-    lists(&attached, &[&long, "one"]).await;
+    let _session = world.start("a", &tools([(&long, "long"), ("one", "1")])).await;
+    // The prefix makes it too long.
+    lists(&all, &["a__one"]).await;
+    assert!(call(&all, &format!("a__{long}")).await.is_err());
+    lists(&only, &[&long, "one"]).await;
+    assert_eq!(call(&only, &long).await.unwrap(), "long");
 }
 
 #[tokio::test]

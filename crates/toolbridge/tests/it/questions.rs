@@ -287,7 +287,7 @@ async fn questions_pass_through_every_wrapper() {
         ("x_paint", Box::new(Prefixed::new("x_", tools()).unwrap())),
         ("paint", Box::new(Selection::new(tools(), ["paint"]).unwrap())),
         ("paint", Box::new(Parked::new(tools()).unwrap())),
-        ("paint", Box::new(attached)),
+        ("shop__paint", Box::new(attached)),
     ];
     for (place, (tool, source)) in sources.iter().enumerate() {
         for (answer, want) in table() {
