@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use toolbridge::core::{DuplicateName, ResultJson, set};
 use toolbridge::{
-    CallContext, ClaudeCodeError, Combined, RawJson, RegistrationError, Selection, Tool, ToolSource as _, Toolset,
+    CallContext, ClaudeCodeError, Combined, RawJson, RegistrationError, Selection, Tool, ToolSource as _,
+    Toolset,
 };
 
 use crate::call::Asker;
