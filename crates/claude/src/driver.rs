@@ -140,8 +140,8 @@ enum State {
     Ending,
     /// The response has arrived.
     Ended,
-    /// The CLI has ended; the rest of its output may still arrive.
-    Exited { status: Option<ExitStatus>, interrupted: Option<Reason> },
+    /// The CLI has ended, perhaps without a response to `initialize`; the rest of its output may still arrive.
+    Exited { status: Option<ExitStatus>, interrupted: Option<Reason>, greeting: bool },
 }
 
 /// Why a turn is interrupted.
@@ -304,7 +304,9 @@ impl Driver {
             }
             Ok(End::Exit(status)) => {
                 let broken = match &self.process.guardian {
-                    Some(guardian) if matches!(self.state, State::Greeting) => {
+                    Some(guardian)
+                        if matches!(self.state, State::Greeting | State::Exited { greeting: true, .. }) =>
+                    {
                         broken_guardian(guardian).await
                     }
                     _ => None,
@@ -519,7 +521,8 @@ impl Driver {
                         State::Interrupted(reason) => Some(reason),
                         _ => None,
                     };
-                    self.state = State::Exited { status, interrupted };
+                    let greeting = self.state == State::Greeting;
+                    self.state = State::Exited { status, interrupted, greeting };
                     self.pending = None;
                     self.deadline = self.deadline.min(Instant::now() + LAST_OUTPUT);
                 }

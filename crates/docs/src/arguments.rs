@@ -454,8 +454,7 @@ impl JsonSchema for Ref {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": ["string", "object"],
-            "description": "A `ref` as given, such as `book/ch16.md#L98~k3f9a2bcd`, or `next`; or an object: `target` (`manual`), \
-                `manual_id`, `path`, `start_line`, `json_path` (null), `title`, `signals`, `hash`.",
+            "description": "A `ref` as given, such as `book/ch16.md#L98~k3f9a2bcd`, or `next`; or an object.",
             "properties": {
                 "target": { "const": "manual" },
                 "manual_id": { "type": "string" },
