@@ -185,8 +185,8 @@ class IPCMessageSizeError(IPCError):
 class IPCToolExecutionError(IPCError):
     """A tool failed, and the process that has it did not name the type of the error.
 
-    The bridge reports this type to its client, so only a model reads it. Nothing in this package raises it, because
-    nothing in this package calls tools over the socket.
+    The bridge reports this type to its client, so only a model reads it. Nothing in this package raises it,
+    because nothing in this package calls tools over the socket.
     """
 
 

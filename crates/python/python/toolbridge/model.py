@@ -689,8 +689,9 @@ class ClaudeCodeModel(Model[None]):
             if tools.names is not None and tools.agents is not None:
                 tools.names += [name for one in others for name in one.tool_names if name not in tools.agents]
                 # What the settings name is for this run: a name that the agent has, too, is an error.
-                named = {name for one in (*given_documents(given), *always) for name in one.tool_names}
-                host.left_out = sorted(tools.agents - named)
+                given_names = {name for one in given_documents(given) for name in one.tool_names}
+                given_names |= {name for one in always for name in one.tool_names}
+                host.left_out = sorted(tools.agents - given_names)
             listeners = (given.get("claude_code_message_callback") or self._message_callback, listener)
             callbacks = [one for one in listeners if one is not None]
             if callbacks or meter is not None:
