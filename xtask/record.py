@@ -21,7 +21,9 @@ ROOT = Path(__file__).resolve().parent.parent
 CAST, PICTURE = ROOT / "docs/demo.cast", ROOT / "docs/demo.svg"
 COLUMNS, ROWS = 120, 40
 COMMAND = "toolbridge demo"
-KEY_SECONDS, PAUSE_SECONDS, SHOWN_SECONDS = 0.08, 0.6, 15.0
+KEY_SECONDS, PAUSE_SECONDS = 0.08, 0.6
+# The whole picture is shown before the recording and after it.
+BEFORE_SECONDS, AFTER_SECONDS = 4.0, 11.0
 FONT_PIXELS, CELL_PIXELS, ROW_PIXELS, MARGIN_PIXELS = 13, 7.83, 17, 14
 
 
@@ -65,7 +67,10 @@ def read(terminal: int) -> bytes:
 
 
 def draw(cast: str) -> str:
-    """Shows every piece of a line from its time on; the animation repeats."""
+    """Shows everything, and then every piece of a line from its time on; the animation repeats.
+
+    It begins with everything, so that a viewer that shows only the first moment, or no animation, shows it too.
+    """
     header, *events = map(json.loads, cast.splitlines())
     pieces: list[str] = []
     moments: list[float] = []
@@ -79,10 +84,11 @@ def draw(cast: str) -> str:
             pieces.append(f'<text class="m{len(moments) - 1}" {size}>{escape(piece)}</text>')
     if row >= header["height"]:
         sys.exit(f"{row + 1} rows do not fit into a terminal of {header['height']}")
-    total = moments[-1] + SHOWN_SECONDS
+    total = BEFORE_SECONDS + moments[-1] + AFTER_SECONDS
     rules = "".join(
         f".m{number}{{animation:k{number} {total:.2f}s step-end infinite}}"
-        f"@keyframes k{number}{{0%{{opacity:0}}{100 * at / total:.2f}%,100%{{opacity:1}}}}\n"
+        f"@keyframes k{number}{{{100 * BEFORE_SECONDS / total:.2f}%{{opacity:0}}"
+        f"0%,{100 * (BEFORE_SECONDS + at) / total:.2f}%,100%{{opacity:1}}}}\n"
         for number, at in enumerate(moments)
         if at > 0
     )

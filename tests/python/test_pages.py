@@ -57,6 +57,17 @@ def test_code_in_the_book_is_as_it_was() -> None:
     assert chapter["content"] == code + "[a](USING.md#b) [c](https://d.e)"
 
 
+def test_the_first_moment_of_the_picture_shows_everything() -> None:
+    picture = script("record").PICTURE.read_text()
+    animations = re.findall(r"@keyframes k(\d+){(.*)}", picture)
+    assert len(animations) > 10
+    for number, frames in animations:
+        styles = {at: style for ats, style in re.findall(r"([\d.%,]+){([^}]*)}", frames) for at in ats.split(",")}
+        assert styles["0%"] == "opacity:1", number
+    # Without animations, pieces are visible too.
+    assert "opacity:0" not in re.sub("@keyframes.*", "", picture)
+
+
 def test_the_picture_shows_the_recording_of_a_demo_that_worked() -> None:
     record = script("record")
     cast = record.CAST.read_text()
