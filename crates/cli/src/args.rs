@@ -319,7 +319,7 @@ pub(crate) struct TraceArgs {
     /// Print one JSON object instead
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show every call, instead of at most 40: those that failed, and the longest
+    /// Show every call in a row of its own, instead of at most 40 rows: those that failed, and the longest
     #[arg(long)]
     pub(crate) all: bool,
 }

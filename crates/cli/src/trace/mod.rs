@@ -28,8 +28,8 @@ const DEFAULT_WIDTH: usize = 100;
 /// The least width; longer lines are cut off by the terminal.
 const LEAST_WIDTH: usize = 60;
 
-/// How many calls are shown without `--all`.
-const SHOWN_CALLS: usize = 40;
+/// How many rows are shown without `--all`.
+const SHOWN_ROWS: usize = 40;
 
 /// How many broken lines are reported one by one.
 const SHOWN_FAULTS: usize = 10;
@@ -117,28 +117,39 @@ impl Style {
 }
 
 fn text(timeline: &Timeline, all: bool, style: &Style) -> String {
-    let shown = shown(&timeline.calls, if all { usize::MAX } else { SHOWN_CALLS });
+    let shown = if all { timeline.calls.chunks(1).collect() } else { rows(&timeline.calls) };
     let mut text = table::table(&shown, style);
     if !shown.is_empty() {
         text += "\n";
         text += &waterfall::waterfall(timeline, &shown, style);
         text += "\n";
     }
-    if shown.len() < timeline.calls.len() {
-        let more = timeline.calls.len() - shown.len();
+    let more = timeline.calls.len() - shown.iter().map(|row| row.len()).sum::<usize>();
+    if more > 0 {
         let calls_are = if more == 1 { "call is" } else { "calls are" };
         text += &format!("{more} shorter {calls_are} not shown; `--all` shows all\n\n");
     }
     text + &summary::text(timeline)
 }
 
-/// Failed calls and the longest ones, in the order of their start.
-fn shown(calls: &[Call], most: usize) -> Vec<&Call> {
-    let mut shown: Vec<_> = calls.iter().collect();
-    if shown.len() > most {
-        shown.sort_by_key(|call| std::cmp::Reverse((!call.is_ok(), call.total_ns)));
-        shown.truncate(most);
-        shown.sort_by_key(|call| call.number);
+/// Equal calls one after another are one row. Failed calls and the longest ones, in the order of their start.
+fn rows(calls: &[Call]) -> Vec<&[Call]> {
+    let mut rows: Vec<_> = calls.chunk_by(Call::is_like).collect();
+    if rows.len() > SHOWN_ROWS {
+        rows.sort_by_key(|row| std::cmp::Reverse((!row[0].is_ok(), longest(row).total_ns)));
+        rows.truncate(SHOWN_ROWS);
+        rows.sort_by_key(|row| row[0].number);
     }
-    shown
+    rows
+}
+
+/// The tool's name, with the number of calls.
+fn name(row: &[Call]) -> String {
+    let tool = &row[0].tool;
+    if row.len() == 1 { tool.clone() } else { format!("{} × {tool}", row.len()) }
+}
+
+/// The call of a row whose figures are shown.
+fn longest(row: &[Call]) -> &Call {
+    row.iter().max_by_key(|call| call.total_ns).expect("a row has a call")
 }

@@ -55,6 +55,12 @@ impl Call {
         self.outcome == "ok"
     }
 
+    /// Whether only times and ids differ.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let key = |call: &Self| (call.tool.clone(), call.ending(), call.arguments_bytes, call.result_bytes);
+        key(self) == key(other)
+    }
+
     /// The model's id, or else the client's.
     pub(super) fn id(&self) -> &str {
         self.tool_use_id.as_deref().or(self.request_id.as_deref()).unwrap_or("–")

@@ -1,8 +1,8 @@
 //! The calls as bars over time.
 
-use super::Style;
 use super::timeline::{Call, Phase, Timeline};
 use super::unit::time;
+use super::{Style, longest, name};
 use crate::excerpt::fit;
 
 const NAME_COLUMNS: usize = 18;
@@ -17,7 +17,8 @@ const PHASES: [(Phase, &str, &str, &str); 4] = [
 ];
 
 /// All bars share one scale, from the start of the first of these calls to the end of the last.
-pub(super) fn waterfall(timeline: &Timeline, calls: &[&Call], style: &Style) -> String {
+pub(super) fn waterfall(timeline: &Timeline, rows: &[&[Call]], style: &Style) -> String {
+    let calls: Vec<_> = rows.iter().copied().flatten().collect();
     let columns = style.width.saturating_sub(NAME_COLUMNS + TIME_COLUMNS + 4).max(10);
     let from = calls.iter().map(|call| call.start_ns).min().unwrap_or_default();
     let to = calls.iter().map(|call| call.start_ns + call.total_ns).max().unwrap_or(timeline.length_ns);
@@ -35,11 +36,11 @@ pub(super) fn waterfall(timeline: &Timeline, calls: &[&Call], style: &Style) -> 
     let gap = columns.saturating_sub(begin.chars().count() + middle.chars().count() + end.chars().count());
     let axis = format!("{begin}{}{middle}{}{end}", " ".repeat(gap / 2), " ".repeat(gap - gap / 2));
     text += &format!("{}  {axis}\n", fit("", NAME_COLUMNS));
-    for call in calls {
-        let bar = bar(call, &scale, style);
+    for row in rows {
+        let (bar, call) = (bar(row, &scale, style), longest(row));
         let total = if call.is_finished() { time(call.total_ns) } else { "…".into() };
         let total = if call.is_ok() { total } else { style.paint("31", &total) };
-        text += &format!("{}  {bar}  {total}\n", fit(&call.tool, NAME_COLUMNS));
+        text += &format!("{}  {bar}  {total}\n", fit(&name(row), NAME_COLUMNS));
     }
     text
 }
@@ -59,15 +60,16 @@ impl Scale {
 }
 
 /// Each column shows the phase that took most of its time. Every call has at least one column.
-fn bar(call: &Call, scale: &Scale, style: &Style) -> String {
+fn bar(row: &[Call], scale: &Scale, style: &Style) -> String {
     let mut bar = String::new();
     let mut last = 0;
     for column in 0..scale.columns {
         let (from, to) = (scale.moment(column), scale.moment(column + 1));
         let within = |from_ns: u64, to_ns: u64| to_ns.min(to).saturating_sub(from_ns.max(from));
-        let most = call.parts.iter().max_by_key(|part| within(part.from_ns, part.to_ns));
-        let is_start = (from..to).contains(&call.start_ns);
-        let is_last = column + 1 == scale.columns && call.start_ns >= to;
+        let most =
+            row.iter().flat_map(|call| &call.parts).max_by_key(|part| within(part.from_ns, part.to_ns));
+        let is_start = row.iter().any(|call| (from..to).contains(&call.start_ns));
+        let is_last = column + 1 == scale.columns && row.iter().any(|call| call.start_ns >= to);
         if let Some(part) = most.filter(|part| within(part.from_ns, part.to_ns) > 0 || is_start || is_last) {
             let (_, _, ink, colour) = PHASES[part.kind as usize];
             bar += &" ".repeat(column - last);
@@ -90,10 +92,10 @@ mod tests {
     #[test]
     fn the_longest_part_of_a_column_is_shown() {
         let timeline = Timeline::of(&both_sides());
-        let calls: Vec<_> = timeline.calls.iter().collect();
+        let rows: Vec<_> = timeline.calls.chunks(1).collect();
         let style = Style { width: 52, colour: false };
         assert_eq!(
-            waterfall(&timeline, &calls, &style),
+            waterfall(&timeline, &rows, &style),
             "                    ░ bridge  ▒ queue  █ tool\n                    \
              1 µs    2 µs    2 µs\nadd                 ░░▒██████████░░░░░░░  1 µs\n"
         );
@@ -105,8 +107,8 @@ mod tests {
         let events = both_sides();
         let lost: Vec<_> = [0, 1, 2, 4].map(|place: usize| events[place].clone()).into();
         let timeline = Timeline::of(&lost);
-        let calls: Vec<_> = timeline.calls.iter().collect();
-        let text = waterfall(&timeline, &calls, &Style { width: 60, colour: false });
+        let rows: Vec<_> = timeline.calls.chunks(1).collect();
+        let text = waterfall(&timeline, &rows, &Style { width: 60, colour: false });
         assert!(text.lines().nth(2).unwrap().contains('▓'), "{text}");
         assert!(text.lines().next().unwrap().ends_with("█ tool  ▓ parent"), "{text}");
     }
@@ -118,8 +120,8 @@ mod tests {
         (short.start_ns, short.total_ns) = (2000, 0);
         short.parts.clear();
         timeline.calls.push(short);
-        let calls: Vec<_> = timeline.calls.iter().collect();
-        let text = waterfall(&timeline, &calls, &Style { width: 60, colour: false });
+        let rows: Vec<_> = timeline.calls.chunks(1).collect();
+        let text = waterfall(&timeline, &rows, &Style { width: 60, colour: false });
         assert!(text.lines().nth(3).unwrap().trim_end().ends_with("·  0 ns"), "{text}");
     }
 }

@@ -268,7 +268,7 @@ fn the_demo_is_shown_as_a_table_and_a_waterfall() {
         stdout.contains("█") && stdout.contains("▒") && stdout.contains("tool_error (DemoError)"),
         "{stdout}"
     );
-    assert!(stdout.contains("shorter calls are not shown; `--all` shows all"), "{stdout}");
+    assert!(stdout.contains("  500 × echo  ") && !stdout.contains("not shown"), "{stdout}");
     assert!(stdout.contains("\ntotal  "), "{stdout}");
     let waterfall = stdout.lines().filter(|line| line.contains('█') || line.contains('░'));
     assert!(
@@ -282,6 +282,45 @@ fn the_demo_is_shown_as_a_table_and_a_waterfall() {
     let mut head = toolbridge().arg("trace").arg(&file).arg("--all").stdout(Stdio::piped()).spawn().unwrap();
     drop(head.stdout.take());
     assert!(head.wait().unwrap().success());
+}
+
+#[test]
+fn equal_calls_one_after_another_are_one_row() {
+    let (host, file) = traced_host();
+    let mut client = client_of(&host);
+    let start = |client: &mut McpClient, ms: u64| client.start_call("wait", json!({ "ms": ms }));
+    let calls: Vec<_> = (0..30).map(|_| start(&mut client, 20)).collect();
+    for call in calls {
+        client.answer(call);
+    }
+    client.call("fail", json!({ "message": "x" }));
+    client.call("wait", json!({ "ms": 20 }));
+    wait_for_ends(&file, 32, 32);
+    let rows = |args: &[&str]| -> Vec<String> {
+        let (code, stdout, _) = show(&file, args);
+        assert_eq!(code, 0);
+        stdout.lines().skip(1).take_while(|line| !line.is_empty()).map(str::to_owned).collect()
+    };
+    let grouped = rows(&[]);
+    assert_eq!(grouped.len(), 3, "{grouped:#?}");
+    assert!(grouped[0].contains("  30 × wait  ") && grouped[0].contains("  ok, "), "{grouped:#?}");
+    assert!(grouped[1].contains("  fail ") && grouped[1].contains("tool_error (DemoError)"), "{grouped:#?}");
+    assert!(grouped[2].ends_with("  ok"), "{grouped:#?}");
+    let (_, stdout, _) = show(&file, &[]);
+    assert_eq!(stdout.lines().filter(|line| line.starts_with("30 × wait ")).count(), 1, "{stdout}");
+    assert!(!stdout.contains("not shown") && stdout.contains("32 calls in "), "{stdout}");
+    assert_eq!(rows(&["--all"]).len(), 32);
+
+    // Of rows that differ, the longest.
+    for length in 0..45 {
+        client.call("echo", json!({ "text": "x".repeat(length) }));
+    }
+    wait_for_ends(&file, 77, 77);
+    let (_, stdout, _) = show(&file, &[]);
+    assert_eq!(rows(&[]).len(), 40, "{stdout}");
+    assert!(stdout.contains("30 × wait ") && stdout.contains("tool_error (DemoError)"), "{stdout}");
+    assert!(stdout.contains("\n8 shorter calls are not shown; `--all` shows all\n"), "{stdout}");
+    assert_eq!(rows(&["--all"]).len(), 77);
 }
 
 #[test]
