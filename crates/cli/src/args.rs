@@ -123,7 +123,7 @@ It ends on SIGINT or SIGTERM, and on stdin and stdout when its client disconnect
                                                   add them to Claude Code
 
 Flags take precedence over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
-HARD_MAX_CHARS, DOCS_CACHE and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains text of a document.")]
+HARD_MAX_CHARS, DOCS_CACHE, DOCS_DAILY and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains text of a document.")]
     Docs(DocsArgs),
     /// Check the installation: the CLI, the temporary directory, the bridge
     #[command(after_help = "Examples:
@@ -416,6 +416,9 @@ pub(crate) struct DocsRoots {
     /// The folder to copy to [default: <workspace>/vault]
     #[arg(long, value_name = "DIR")]
     pub(crate) vault: Option<PathBuf>,
+    /// The folder in the vault that takes only daily notes, which can only grow; `off` for none [default: daily]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) daily: Option<String>,
     /// Allow whole `.md` files to be read and copied, if the call asks for it
     #[arg(long)]
     pub(crate) allow_file_scope: bool,

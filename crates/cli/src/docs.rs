@@ -60,6 +60,7 @@ pub(crate) fn roots(args: &DocsRoots) -> Result<DocumentsBuilder> {
         workspace = &args.workspace,
         manuals = &args.manuals,
         vault = &args.vault,
+        daily = &args.daily,
         allow_file_scope = args.allow_file_scope.then_some(true),
     }
     Ok(builder.read_only(args.read_only))

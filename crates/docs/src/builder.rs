@@ -15,12 +15,14 @@ use crate::link::encode_path;
 use crate::log::{Log, LogLevel};
 use crate::manual::Manuals;
 use crate::path::RelPath;
+use crate::refusal::{Refusal, shown};
 use crate::root::Root;
 use crate::vault::Vault;
 use crate::write;
 
 const EXPECTED_BOOL: &str = "`true`, `false`, `1` or `0`";
 const EXPECTED_OUTSIDE: &str = "a folder outside of the manuals and the vault";
+const EXPECTED_DAILY: &str = "`off` or a relative path of plain names, such as `journal`";
 const EXPECTED_COUNT: &str = "a whole number from 1 upwards";
 
 const EXAMPLE_MANUAL: &str = "getting-started";
@@ -39,11 +41,12 @@ pub struct DocumentsBuilder {
     hard: HardLimits,
     log: Log,
     cache: cache::Place,
+    daily: Option<String>,
 }
 
 impl DocumentsBuilder {
     /// Reads the settings from the environment: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`, `DOCS_CACHE`,
-    /// `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. A
+    /// `DOCS_DAILY`, `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. A
     /// variable that is unset or empty leaves the default.
     ///
     /// # Errors
@@ -71,13 +74,15 @@ impl DocumentsBuilder {
             },
             ..Self::default()
         };
-        let Self { allow_file_scope, hard, log, .. } = &mut builder;
+        let Self { allow_file_scope, hard, log, daily, .. } = &mut builder;
         let whether = |text: &str| match text {
             "true" | "1" => Some(true),
             "false" | "0" => Some(false),
             _ => None,
         };
         let count = |text: &str| text.parse().ok().filter(|count| *count > 0);
+        let folder = |text: &str| daily_folder(text).ok().map(|_| Some(text.to_owned()));
+        set(daily, "DOCS_DAILY", get, EXPECTED_DAILY, folder)?;
         set(allow_file_scope, "ALLOW_FILE_SCOPE", get, EXPECTED_BOOL, whether)?;
         set(&mut hard.max_sections, "HARD_MAX_SECTIONS", get, EXPECTED_COUNT, count)?;
         set(&mut hard.max_chars, "HARD_MAX_CHARS", get, EXPECTED_COUNT, count)?;
@@ -117,6 +122,13 @@ impl DocumentsBuilder {
     /// Keeps the index in memory only.
     pub fn without_cache(mut self) -> Self {
         self.cache = cache::Place::Nowhere;
+        self
+    }
+
+    /// The folder of the vault that takes only daily notes, `YYYY-MM-DD.md`, which can only be appended to; `daily` by
+    /// default, `off` for none.
+    pub fn daily(mut self, folder: impl Into<String>) -> Self {
+        self.daily = Some(folder.into());
         self
     }
 
@@ -214,7 +226,8 @@ impl DocumentsBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if a root is missing or not a folder, if one contains the other, or if a limit is zero.
+    /// Fails if a root is missing or not a folder, if one contains the other, if a limit is zero, or if the folder for daily
+    /// notes is not a relative path of plain names.
     pub fn open(self) -> Result<Documents, DocsError> {
         for (name, value) in [
             ("hard_max_sections", self.hard.max_sections),
@@ -225,6 +238,12 @@ impl DocumentsBuilder {
                 return Err(DocsError::InvalidSetting { name, value: "0".into(), expected: EXPECTED_COUNT });
             }
         }
+        let daily = self.daily.as_deref().unwrap_or("daily");
+        let daily = daily_folder(daily).map_err(|_| DocsError::InvalidSetting {
+            name: "daily",
+            value: shown(daily),
+            expected: EXPECTED_DAILY,
+        })?;
         let (manuals_path, vault_path) = (self.manuals_path(), self.vault_path());
         let manuals = open_root("manuals", &manuals_path)?;
         let vault = open_root("vault", &vault_path)?;
@@ -245,7 +264,7 @@ impl DocumentsBuilder {
             source,
         })?;
         let cache = self.place_cache(&manuals_path, &[&manuals, &vault])?;
-        let vault = Vault::new(vault, self.hard);
+        let vault = Vault::new(vault, self.hard, daily);
         let shared = Shared {
             notes: Manuals::of_vault(notes, self.hard),
             note_search: Search::default(),
@@ -295,6 +314,14 @@ impl DocumentsBuilder {
         let manuals = std::fs::canonicalize(manuals).ok();
         Ok(manuals.map(|manuals| Cache::new(folder, &manuals, is_named)))
     }
+}
+
+/// The folder for daily notes, if there is one.
+fn daily_folder(text: &str) -> Result<Option<RelPath>, Refusal> {
+    if text == "off" {
+        return Ok(None);
+    }
+    RelPath::parse(text.strip_suffix('/').unwrap_or(text)).map(Some)
 }
 
 fn open_root(root: &'static str, path: &Path) -> Result<Root, DocsError> {

@@ -10,7 +10,7 @@ use crate::excerpt::Excerpt;
 use crate::link::{Anchors, Definitions, Fate, Place, Role, encode_path, needs_definitions, relink, resolve};
 use crate::path::RelPath;
 use crate::section::{Outline, front_matter, split_lines};
-use crate::vault::{Use, admit};
+use crate::vault::Use;
 
 /// The folder for pictures, next to the note.
 const PICTURES: &str = "pictures";
@@ -140,9 +140,9 @@ impl<'a> Carrier<'a> {
             None => RelPath::child(None, PICTURES)?,
         };
         let target = RelPath::child(Some(&folder), path.name())?;
-        // Some folders, such as `daily`, accept no pictures.
-        let target = admit(target.as_str(), Use::Create).ok()?;
         let vault = &self.shared.vault;
+        // The folder for daily notes accepts no pictures.
+        let target = vault.admit(target.as_str(), Use::Create).ok()?;
         if self.made.is_empty() {
             self.is_folder_new = vault.root.folder(Some(&folder)).is_err();
         }

@@ -19,7 +19,7 @@ pub(crate) fn copy_section(
     request: &CopySection,
 ) -> Result<(CopiedSection, Option<Note>), Refusal> {
     let Shared { manuals, vault, .. } = shared;
-    let to = Vault::destination(&request.to_path, request.mode)?;
+    let to = vault.destination(&request.to_path, request.mode)?;
     let Taken { from, mut excerpt, format, room } = take(manuals, &request.from_ref, request)?;
     let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
     if format.is_markdown() {
@@ -87,7 +87,7 @@ fn check_with(from: &RelPath, format: Format, with: Option<&[Along]>) -> Result<
 /// Copies a whole file.
 pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFile, Option<Note>), Refusal> {
     let Shared { manuals, vault, .. } = shared;
-    let to = Vault::destination(&request.to_path, request.mode)?;
+    let to = vault.destination(&request.to_path, request.mode)?;
     let (from_path, spot) = match Spot::split(&request.from_path) {
         // More than a path is accepted only if it is the `next` of a copy that was cut.
         (path, spot) if spot.offset > 0 => (path, spot),

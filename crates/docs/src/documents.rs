@@ -59,10 +59,11 @@ impl Documents {
     }
 
     pub(crate) fn new(shared: Shared, read_only: bool) -> Self {
+        let tools = tools(shared.vault.daily.as_ref(), read_only);
         let shared = Arc::new(shared);
         prepare(Arc::clone(&shared));
         let builder = Toolset::builder().state(shared);
-        let tools = tools(read_only).fold(builder, ToolsetBuilder::with).build();
+        let tools = tools.fold(builder, ToolsetBuilder::with).build();
         Self { tools: tools.expect("each tool has a name of its own, and a schema") }
     }
 }

@@ -18,13 +18,6 @@ pub(crate) fn fold(text: &str) -> String {
     }
 }
 
-/// A name as access checks compare it: folded, without invisible characters.
-pub(crate) fn fold_name(name: &str) -> String {
-    let visible = |text: &str| text.chars().filter(|char| !is_ignorable(*char)).collect::<String>();
-    // Folding can produce invisible characters, so they are removed again.
-    visible(&fold(&visible(name)))
-}
-
 /// Unicode's `Default_Ignorable_Code_Point`.
 pub(crate) fn is_ignorable(char: char) -> bool {
     matches!(
@@ -73,20 +66,6 @@ fn fold_case(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn guards_see_through_what_is_not_seen() {
-        for name in [
-            "dai\u{200b}ly",
-            "\u{feff}daily",
-            "daily\u{fe0f}",
-            "D\u{ad}AI\u{34f}LY",
-            "daily\u{ffa0}",
-            "da\u{e0061}ily",
-        ] {
-            assert_eq!(fold_name(name), "daily", "{name:?}");
-        }
-    }
 
     #[test]
     fn folding_by_ranges_is_folding_by_the_table() {

@@ -23,8 +23,8 @@ pub fn plain_name(text: &str) -> Option<String> {
     RelPath::parse_name("name", text).ok().map(|path| path.as_str().to_owned())
 }
 
-/// A text folded for searching, and as a name for access checks.
+/// A text folded for searching.
 #[must_use]
-pub fn folded(text: &str) -> [String; 2] {
-    [fold::fold(text), fold::fold_name(text)]
+pub fn folded(text: &str) -> String {
+    fold::fold(text)
 }

@@ -12,7 +12,7 @@ use crate::manual::Manuals;
 use crate::refusal::Refusal;
 use crate::snapshot;
 use crate::trash;
-use crate::vault::{CHANGE, Use, Vault, admit};
+use crate::vault::{CHANGE, Use, Vault};
 use crate::write;
 
 impl Vault {
@@ -28,7 +28,7 @@ impl Vault {
     }
 
     fn outline(&self, path: &str) -> Result<NoteOutline, Refusal> {
-        let path = admit(path, Use::Look)?;
+        let path = self.admit(path, Use::Look)?;
         let text = snapshot::read(path.as_str(), || self.root.read(&path))?;
         let format = Format::of(&path).unwrap_or(Format::Md);
         let outline = format.outline(&format.text(&path, text)?);
@@ -41,7 +41,7 @@ impl Vault {
 
     /// Puts back the text before the last overwrite. The current text is kept instead, so undoing twice restores it.
     pub(crate) fn undo(&self, request: &VaultPath) -> Result<Undone, Refusal> {
-        let path = admit(&request.path, CHANGE)?;
+        let path = self.admit(&request.path, CHANGE)?;
         let failed = |error| self.failed(&path, &error);
         self.turns.take(&path, || {
             let newest = self.trash.newest(&self.root, &path);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn open(dir: &Path) -> Vault {
-        Vault::new(Root::open(dir).unwrap(), HardLimits::default())
+        Vault::new(Root::open(dir).unwrap(), HardLimits::default(), None)
     }
 
     /// Every file below a folder with its text, sorted.

@@ -135,6 +135,19 @@ impl Root {
         climb().map_err(|error| (above, error))
     }
 
+    /// What of a path lies below a folder, whether the path names the folder as given or as the file system also knows
+    /// it: in another case or Unicode form, by a short name.
+    pub(crate) fn below<'a>(&self, folder: &RelPath, path: &'a RelPath) -> Option<&'a str> {
+        let stat = |dir: &OwnedFd| rustix::fs::fstat(dir).map(|stat| identity(&stat)).ok();
+        // Held open while others are compared with it, because some file systems number only what is in use.
+        let known = self.folder(Some(folder)).ok();
+        let is_known = |dir: &OwnedFd| known.as_ref().is_some_and(|known| stat(known) == stat(dir));
+        let is_it =
+            |above: &RelPath| above == folder || self.folder(Some(above)).is_ok_and(|dir| is_known(&dir));
+        let above = std::iter::successors(Some(path.clone()), |path| path.split().0).find(is_it)?;
+        Some(path.as_str()[above.as_str().len()..].trim_start_matches('/'))
+    }
+
     /// Opens a regular file for reading.
     pub(crate) fn read(&self, path: &RelPath) -> io::Result<(File, Stamp)> {
         let file = self.open_at(path.as_str(), OFlags::RDONLY, Mode::empty())?;

@@ -14,6 +14,7 @@ use crate::copy;
 use crate::documents::Shared;
 use crate::log::Note;
 use crate::note;
+use crate::path::RelPath;
 use crate::refusal::{Refusal, shown};
 
 /// What a tool does to the vault, for clients that ask for confirmation.
@@ -28,8 +29,8 @@ enum Effect {
 }
 
 /// The tools, in the order in which a model would use them; with `read_only`, only those that change nothing.
-pub(crate) fn tools(read_only: bool) -> impl Iterator<Item = Tool> {
-    let all = [manual_tools(), bridge_tools(), vault_tools()].into_iter().flatten();
+pub(crate) fn tools(daily: Option<&RelPath>, read_only: bool) -> impl Iterator<Item = Tool> + use<> {
+    let all = [manual_tools(), bridge_tools(daily), vault_tools()].into_iter().flatten();
     all.filter(move |(effect, _)| !read_only || *effect == Effect::Reads).map(|(_, tool)| tool)
 }
 
@@ -80,14 +81,18 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
     ]
 }
 
-fn bridge_tools() -> Vec<(Effect, Tool)> {
+fn bridge_tools(daily: Option<&RelPath>) -> Vec<(Effect, Tool)> {
+    let daily =
+        daily.map(|daily| format!(" `{daily}/YYYY-MM-DD.md` only takes appends.")).unwrap_or_default();
     vec![
         tool(
             "bridge_copy_section",
             "Copy a section",
-            "Copies a section with its subsections, or a whole `.json`, into a file of the vault, byte for byte and without showing \
-             it. Creates file and folders. A section changed since it was found is refused. If cut, append the rest with \
-             `next` as `from_ref`. `daily/YYYY-MM-DD.md` only takes appends.",
+            &format!(
+                "Copies a section with its subsections, or a whole `.json`, into a file of the vault, byte for byte and without \
+                 showing it. Creates file and folders. A section changed since it was found is refused. If cut, append the rest \
+                 with `next` as `from_ref`.{daily}"
+            ),
             Effect::Changes,
             |shared, request, _| copy::copy_section(shared, request),
         ),

@@ -27,6 +27,8 @@ const LOGGER: &str = "toolbridge.documents";
 ///     workspace: The folder that contains the two others; the current directory by default.
 ///     manuals: The manuals, `<manuals>/<manual_id>/…`; `manuals` in the workspace by default.
 ///     vault: The folder that copies are written to; `vault` in the workspace by default.
+///     daily: The folder of the vault that takes only daily notes, `YYYY-MM-DD.md`, which can only be appended to; `daily` by
+///         default, `"off"` for none.
 ///     `allow_file_scope`: Whether whole `.md` files may be read or copied, by calls that set `allow_file`.
 ///     `read_only`: Whether the tools that write are left out.
 ///     `hard_max_sections`: The maximum number of sections per call; 20 by default.
@@ -62,6 +64,7 @@ impl Documents {
         *,
         manuals = None,
         vault = None,
+        daily = None,
         allow_file_scope = false,
         read_only = false,
         hard_max_sections = None,
@@ -77,6 +80,7 @@ impl Documents {
         workspace: Option<PathBuf>,
         manuals: Option<PathBuf>,
         vault: Option<PathBuf>,
+        daily: Option<String>,
         allow_file_scope: bool,
         read_only: bool,
         hard_max_sections: Option<i64>,
@@ -105,6 +109,7 @@ impl Documents {
             workspace = workspace,
             manuals = manuals,
             vault = vault,
+            daily = daily,
             hard_max_sections = hard_max_sections,
             hard_max_chars = hard_max_chars,
             hard_max_copy_chars = hard_max_copy_chars,

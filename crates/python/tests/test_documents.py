@@ -242,6 +242,17 @@ def test_the_index_is_kept_where_the_program_says(workspace: Path) -> None:
     Documents(workspace, cache=False)
 
 
+def test_the_folder_of_daily_notes_is_an_option(workspace: Path) -> None:
+    note = {"path": "daily/plan.md", "content": "x"}
+    for daily, refused in ((None, True), ("journal", False), ("off", False)):
+        documents = Documents(workspace, daily=daily)
+        with Session(documents, directory=workspace) as session, Bridge(session.mcp_config()) as bridge:
+            assert bridge.call("vault_create", **note).get("isError", False) is refused
+        (workspace / "vault/daily/plan.md").unlink(missing_ok=True)
+    with pytest.raises(InvalidRequestError, match="`daily` is `/daily`, which is not `off` or a relative path"):
+        Documents(workspace, daily="/daily")
+
+
 def test_limits_hold(workspace: Path) -> None:
     documents = Documents(workspace, hard_max_chars=10, hard_max_sections=1, allow_file_scope=True)
     with Session(documents, directory=workspace) as session, Bridge(session.mcp_config()) as bridge:

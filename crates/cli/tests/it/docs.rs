@@ -21,9 +21,15 @@ fn workspace() -> TempDir {
 
 fn docs(workspace: &Path) -> Command {
     let mut command = toolbridge();
-    for name in
-        ["WORKSPACE_ROOT", "MANUALS_ROOT", "VAULT_ROOT", "ALLOW_FILE_SCOPE", "DOCS_CACHE", "LOG_LEVEL"]
-    {
+    for name in [
+        "WORKSPACE_ROOT",
+        "MANUALS_ROOT",
+        "VAULT_ROOT",
+        "ALLOW_FILE_SCOPE",
+        "DOCS_CACHE",
+        "DOCS_DAILY",
+        "LOG_LEVEL",
+    ] {
         command.env_remove(name);
     }
     command.arg("docs").arg("--workspace").arg(workspace);
@@ -153,6 +159,17 @@ fn flags_override_the_environment_and_invalid_values_are_named() {
     assert!(code == 1 && stderr.contains("ALLOW_FILE_SCOPE") && stderr.contains("maybe"), "{stderr}");
     let (code, _, stderr) = run(docs(workspace.path()).args(["--hard-max-chars", "0"]));
     assert!(code == 1 && stderr.contains('0'), "{stderr}");
+    let (code, _, stderr) = run(docs(workspace.path()).args(["--daily", "../daily"]));
+    assert!(code == 1 && stderr.contains("`../daily`") && stderr.contains("such as `journal`"), "{stderr}");
+    let mut command = docs(workspace.path());
+    command.env("DOCS_DAILY", "off").args(["--daily", "journal"]);
+    let mut client = serving(command);
+    for (path, code) in [("journal/plan.md", json!("forbidden")), ("daily/plan.md", Value::Null)] {
+        assert_eq!(
+            answer(&mut client, "vault_create", json!({ "path": path, "content": "x" }))["code"],
+            code
+        );
+    }
     let (code, _, stderr) = run(docs(workspace.path()).args(["--log-level", "loud"]));
     assert!(code == 2 && stderr.contains("`error`, `warn` or `info`"), "{stderr}");
 }

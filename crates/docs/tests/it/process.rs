@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use toolbridge_docs::Documents;
 use toolbridge_scripted::thorough;
 
-use crate::support::{Client, Workspace, copy, names};
+use crate::support::{Client, Workspace, copy, names, writing};
 
 const JOB: &str = "TOOLBRIDGE_DOCS_TEST_JOB";
 
@@ -43,6 +43,7 @@ fn child() {
         "no inodes" => make_without_inodes(workspace),
         "read-only disk" => write_to_a_read_only_disk(workspace),
         "index" => index_and_search(workspace, job["again"] == true),
+        "other names" => change_under_other_names(workspace),
         "index on a full disk" => index_on_a_full_disk(workspace),
         other => panic!("no job {other}"),
     }
@@ -266,6 +267,47 @@ fn mounted_on_tmpfs(workspace: &Workspace, folder: &str, options: &str, job: &st
     let output = command(&[own_mounts(), &["sh", "-c", &script, "sh"]].concat(), &job).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("job done"), "{job}: {said}");
+}
+
+/// On a case-insensitive disk `Daily` is `daily`, on others `SYSTEM~1` is `.system`. A mount makes such names everywhere.
+#[test]
+fn folders_that_the_file_system_takes_for_daily_and_system_are_treated_so() {
+    let workspace = Workspace::new();
+    workspace.note("daily/2025-01-01.md", "old");
+    workspace.note(".system/a.md", "ours");
+    for folder in ["Daily", "notes/deep", "SYSTEM~1"] {
+        fs::create_dir_all(workspace.path("vault").join(folder)).unwrap();
+    }
+    let script = "cd \"$0\" && mount --bind daily Daily && mount --bind daily notes/deep && \
+        mount --bind .system SYSTEM~1 && exec \"$@\"";
+    let job = json!({ "name": "other names", "workspace": workspace.dir.path() });
+    let vault = workspace.path("vault");
+    let before = [own_mounts(), &["sh", "-c", script, vault.to_str().unwrap()]].concat();
+    let output = command(&before, &job).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("job done"), "{said}");
+}
+
+fn change_under_other_names(workspace: &Path) {
+    let client = open(workspace);
+    for folder in ["daily", "Daily", "notes/deep"] {
+        let write = |name: &str, mode: &str| json!({ "path": format!("{folder}/{name}"), "content": "new", "mode": mode });
+        assert_eq!(client.code("vault_write", &write("2025-01-01.md", "overwrite")), "forbidden", "{folder}");
+        for name in ["plan.md", "2025-02-30.md", "deeper/2025-01-01.md"] {
+            let create = json!({ "path": format!("{folder}/{name}"), "content": "x" });
+            assert_eq!(client.code("vault_create", &create), "forbidden", "{folder}/{name}");
+        }
+        client.ok("vault_write", &write("2025-01-01.md", "append"));
+        client.ok("vault_read", &json!({ "path": format!("{folder}/2025-01-01.md") }));
+    }
+    let text = fs::read_to_string(workspace.join("vault/daily/2025-01-01.md")).unwrap();
+    assert_eq!(text, "old\nnew\nnew\nnew");
+    assert_eq!(client.code("vault_ls", &json!({ "path": "SYSTEM~1" })), "forbidden");
+    assert_eq!(client.code("vault_read", &json!({ "path": "SYSTEM~1/a.md" })), "forbidden");
+    for (tool, arguments) in writing("SYSTEM~1/a.md").into_iter().chain(writing("SYSTEM~1/new/b.md")) {
+        assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
+    }
+    println!("job done");
 }
 
 /// Every way to write 300,000 bytes.

@@ -61,6 +61,7 @@ fn an_invalid_value_is_named() {
         ("HARD_MAX_CHARS", "many", "a whole number from 1 upwards"),
         ("HARD_MAX_CHARS", "1.5", "a whole number from 1 upwards"),
         ("LOG_LEVEL", "loud", "`error`, `warn` or `info`"),
+        ("DOCS_DAILY", "/srv/daily", "`off` or a relative path of plain names, such as `journal`"),
     ] {
         let error = from(&[(name, value)]).unwrap_err();
         assert_eq!(error.to_string(), format!("`{name}` is `{value}`, which is not {expected}"));
@@ -162,4 +163,23 @@ fn an_index_is_never_kept_in_one_of_the_roots() {
     }
     assert_eq!(names(&workspace.path("vault")), Vec::<String>::new());
     workspace.builder().cache(workspace.path("kept")).open().unwrap();
+}
+
+#[test]
+fn the_folder_of_daily_notes_is_a_relative_path_of_plain_names() {
+    let workspace = Workspace::new();
+    for daily in ["", ".", "..", "a/../b", "/daily", "a//b", "C:", ".system", ".notes/daily", "a\n", "a."] {
+        let error = workspace.builder().daily(daily).open().unwrap_err();
+        assert_eq!(error.hint(), Some("correct the value, or leave it out for the default"));
+        let said = error.to_string();
+        assert!(said.starts_with("`daily` is `") && said.contains("such as `journal`"), "{daily:?}: {said}");
+        assert!(!said.contains('\n'), "{said:?}");
+    }
+    let root = workspace.dir.path().to_str().unwrap();
+    let write = json!({ "path": "daily/x.md", "content": "x" });
+    for (daily, is_ok) in [("", false), ("daily", false), ("off", true), ("./off", true), ("journal", true)] {
+        let client = Client::new(from(&[("WORKSPACE_ROOT", root), ("DOCS_DAILY", daily)]).unwrap());
+        assert_eq!(client.call("vault_create", &write)["isError"], !is_ok, "{daily}");
+        _ = fs::remove_file(workspace.path("vault/daily/x.md"));
+    }
 }

@@ -41,7 +41,7 @@ fn a_folder_is_listed_sorted_and_without_what_is_reserved() {
     for (dir, code) in [
         ("none", "not_found"),
         ("b.md", "invalid_path"),
-        ("Daily", "forbidden"),
+        ("Daily", "not_found"),
         ("link.md", "out_of_scope"),
         ("..", "invalid_path"),
         ("a/.", "invalid_path"),
@@ -356,16 +356,59 @@ fn daily_takes_only_notes_of_real_days_and_only_more_of_them() {
         "daily/notes.md",
         "daily/x/2025-01-01.md",
         "daily",
-        "Daily/2025-01-01.md",
-        "DAILY/2025-01-01.md",
-        "ｄａｉｌｙ/2025-01-01.md",
-        "dai\u{2113}y/2025-01-01.md",
     ] {
         for (tool, arguments) in writing(bad) {
             assert_eq!(client.code(tool, &arguments), "forbidden", "{tool} {arguments}");
         }
     }
     assert_eq!(workspace.vault(), ["daily", "daily/2024-02-29.md", "daily/2025-12-31.md"]);
+}
+
+/// Where names differ by case; other file systems are in `process.rs`.
+#[test]
+fn a_folder_with_a_name_like_daily_is_an_ordinary_folder() {
+    let workspace = Workspace::with("# A\n");
+    workspace.note("daily/2025-01-01.md", "morning");
+    let client = workspace.open();
+    for folder in ["Daily", "DAILY", "ｄａｉｌｙ", "dai\u{2113}y", "dai\u{200b}ly", "notes/daily"] {
+        let path = format!("{folder}/plan.md");
+        client.ok("vault_create", &json!({ "path": path, "content": "old" }));
+        client.ok("vault_replace", &json!({ "path": path, "find": "old", "replace": "new" }));
+        client.ok("vault_undo", &json!({ "path": path }));
+        client.copy("a.md", 1, &path, "overwrite");
+        assert_eq!(client.ok("vault_read", &json!({ "path": path }))["text"], "# A\n");
+        assert_eq!(client.ok("vault_ls", &json!({ "path": folder }))["entries"][0]["path"], path);
+    }
+}
+
+#[test]
+fn another_folder_or_none_can_be_for_daily_notes() {
+    let workspace = Workspace::with("# A\n");
+    let write = |path: &str| json!({ "path": path, "content": "x", "mode": "overwrite" });
+    for daily in ["journal/days", "./journal/days/"] {
+        let client = Client::new(workspace.builder().daily(daily));
+        workspace.note("daily/plan.md", "old");
+        workspace.note("journal/plan.md", "old");
+        workspace.note("journal/days/2025-01-01.md", "old");
+        for path in ["daily/plan.md", "journal/plan.md"] {
+            client.ok("vault_write", &write(path));
+        }
+        let error = client.refused("vault_write", &write("journal/days/2025-01-01.md"));
+        assert_eq!(error["code"], "forbidden");
+        assert!(error["message"].as_str().unwrap().contains("`append`"), "{error}");
+        let error = client.refused("vault_create", &json!({ "path": "journal/days/x.md", "content": "x" }));
+        assert_eq!(error["code"], "forbidden");
+        assert!(error["message"].as_str().unwrap().contains("`journal/days/YYYY-MM-DD.md`"), "{error}");
+        client.copy("a.md", 1, "journal/days/2025-01-01.md", "append");
+        let described = client.documents.tools().get("bridge_copy_section").unwrap().description.clone();
+        assert!(described.contains("`journal/days/YYYY-MM-DD.md`"), "{described}");
+    }
+    let client = Client::new(workspace.builder().daily("off"));
+    for path in ["daily/plan.md", "journal/days/2025-01-01.md"] {
+        client.ok("vault_write", &write(path));
+    }
+    let described = client.documents.tools().get("bridge_copy_section").unwrap().description.clone();
+    assert!(!described.contains("YYYY"), "{described}");
 }
 
 #[test]

@@ -93,6 +93,7 @@ class Documents:
         *,
         manuals: str | PathLike[str] | None = None,
         vault: str | PathLike[str] | None = None,
+        daily: str | None = None,
         allow_file_scope: bool = False,
         read_only: bool = False,
         hard_max_sections: int | None = None,
