@@ -19,9 +19,13 @@ const INSTRUCTIONS: &str = "Find a section with `manual_find` or `manual_toc`, t
 pub(crate) fn run(args: &DocsArgs) -> Result<ExitCode> {
     if args.init {
         let builder = builder(args)?;
-        builder.init()?;
-        let (manuals, vault) = (builder.manuals_path(), builder.vault_path());
-        say(&format!("made `{}` with a small example, and `{}`", manuals.display(), vault.display()));
+        let created: Vec<_> = builder.init()?.iter().map(|path| format!("`{}`", path.display())).collect();
+        say(&if created.is_empty() {
+            let (manuals, vault) = (builder.manuals_path(), builder.vault_path());
+            format!("`{}` and `{}` exist already; nothing was changed", manuals.display(), vault.display())
+        } else {
+            format!("created {}", created.join(", "))
+        });
         return Ok(ExitCode::SUCCESS);
     }
     let source = Source::Documents(Box::new(builder(args)?));

@@ -204,22 +204,29 @@ impl DocumentsBuilder {
     }
 
     /// Creates the two folders if they are missing, and an example manual if there is none. Existing files
-    /// are not changed.
+    /// are not changed. Returns what was created.
     ///
     /// # Errors
     ///
     /// Fails if a folder or file cannot be created.
-    pub fn init(&self) -> Result<(), DocsError> {
+    pub fn init(&self) -> Result<Vec<PathBuf>, DocsError> {
         let (manuals, vault) = (self.manuals_path(), self.vault_path());
+        let mut created = Vec::new();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the roots are set when the server starts; calls cannot change them"
+        )]
         for path in [&manuals, &vault] {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the roots are set when the server starts; calls cannot change them"
-            )]
+            let is_there = path.is_dir();
             std::fs::create_dir_all(path).map_err(|source| DocsError::Init { path: path.clone(), source })?;
+            created.extend((!is_there).then(|| path.clone()));
         }
         let example = manuals.join(EXAMPLE_MANUAL).join(EXAMPLE_FILE);
-        make_example(&manuals).map_err(|source| DocsError::Init { path: example, source })
+        match make_example(&manuals) {
+            Ok(is_new) => created.extend(is_new.then_some(example)),
+            Err(source) => return Err(DocsError::Init { path: example, source }),
+        }
+        Ok(created)
     }
 
     /// Opens the two roots. Symbolic links in their paths are resolved only here.
@@ -331,16 +338,17 @@ fn open_root(root: &'static str, path: &Path) -> Result<Root, DocsError> {
     })
 }
 
-fn make_example(manuals: &Path) -> io::Result<()> {
+/// Returns whether there was no manual.
+fn make_example(manuals: &Path) -> io::Result<bool> {
     let root = Root::open(manuals)?;
     if root.list(None)?.iter().any(|entry| entry.is_dir) {
-        return Ok(());
+        return Ok(false);
     }
     let manual = RelPath::child(None, EXAMPLE_MANUAL);
     let folder = root.make_folder(manual.as_ref())?;
     write::create(folder.dir.as_fd(), EXAMPLE_FILE, &[EXAMPLE_TEXT.as_bytes()])?;
     folder.keep();
-    Ok(())
+    Ok(true)
 }
 
 /// Sets a setting from an environment variable, if the variable is set.

@@ -139,6 +139,14 @@ fn init_creates_missing_folders_and_a_missing_root_is_an_error() {
     let (code, stdout, stderr) = run(docs(dir.path()).arg("--init"));
     assert_eq!((code, stdout.as_str()), (0, ""), "{stderr}");
     assert_eq!(files(dir.path()), ["manuals", "vault"]);
+    let (manuals, vault) = (dir.path().join("manuals"), dir.path().join("vault"));
+    let (manuals, vault) = (manuals.display(), vault.display());
+    assert_eq!(stderr, format!("created `{manuals}`, `{vault}`, `{manuals}/getting-started/guide.md`\n"));
+    let again = || run(docs(dir.path()).arg("--init"));
+    let nothing = format!("`{manuals}` and `{vault}` exist already; nothing was changed\n");
+    assert_eq!(again(), (0, String::new(), nothing));
+    std::fs::remove_dir(dir.path().join("vault")).unwrap();
+    assert_eq!(again(), (0, String::new(), format!("created `{vault}`\n")));
     let mut client = serving(docs(dir.path()));
     let listed = answer(&mut client, "manual_list", json!({}));
     assert_eq!(listed["items"], json!([{ "manual_id": "getting-started" }]));

@@ -126,7 +126,8 @@ fn init_makes_a_workspace_that_works_and_changes_nothing_that_is_there() {
     let dir = tempfile::TempDir::new().unwrap();
     let root = dir.path().join("new/workspace");
     let builder = || Documents::builder().workspace(&root);
-    builder().init().unwrap();
+    let guide = root.join("manuals/getting-started/guide.md");
+    assert_eq!(builder().init().unwrap(), [root.join("manuals"), root.join("vault"), guide]);
     assert_eq!(
         names(&root),
         ["manuals", "manuals/getting-started", "manuals/getting-started/guide.md", "vault"]
@@ -135,7 +136,7 @@ fn init_makes_a_workspace_that_works_and_changes_nothing_that_is_there() {
     let found = client.ok("manual_find", &json!({ "query": "copy a section" }));
     assert_eq!(found["items"][0]["title"], "Copy a section");
     fs::write(root.join("manuals/getting-started/guide.md"), "# Mine\n").unwrap();
-    builder().init().unwrap();
+    assert!(builder().init().unwrap().is_empty());
     assert_eq!(fs::read_to_string(root.join("manuals/getting-started/guide.md")).unwrap(), "# Mine\n");
     fs::rename(root.join("manuals/getting-started"), root.join("manuals/own")).unwrap();
     builder().init().unwrap();
