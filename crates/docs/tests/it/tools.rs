@@ -1,9 +1,11 @@
 //! The tools' descriptions for the model, and the handling of invalid arguments.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use toolbridge_core::{RawJson, ToolSource as _};
 
-use crate::support::{Workspace, copy, reference};
+use crate::support::{Client, Workspace, copy, reference};
 
 const READING: [&str; 8] = [
     "manual_list",
@@ -71,8 +73,9 @@ fn every_argument_is_described() {
     fn check(tool: &str, schema: &Value) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             assert!(property["description"].is_string(), "{tool}: {name}: {property}");
-            // Inner members are described with their object.
-            for inner in property["properties"].as_object().into_iter().flat_map(|inner| inner.keys()) {
+            // Inner members are described with their object; those of a reference are as in answers.
+            let inner = property["properties"].as_object().filter(|_| !name.ends_with("ref"));
+            for inner in inner.into_iter().flat_map(|inner| inner.keys()) {
                 let said = property["description"].as_str().unwrap();
                 assert!(said.contains(inner) || inner.ends_with("_line"), "{tool}: {name}: {inner}");
             }
@@ -83,46 +86,112 @@ fn every_argument_is_described() {
     }
 }
 
+/// The arguments of both tools, as specified.
+fn bridge_calls(path: &str) -> [(&'static str, Value); 2] {
+    let limits = json!({ "max_sections": 1, "max_chars": 1000, "allow_file": true });
+    let mut section = copy(path, 1, "x.md", "append");
+    section["limits"] = limits.clone();
+    let file = json!({
+        "from_path": path, "manual_id": "m", "to_path": "x.md", "mode": "overwrite", "limits": limits,
+    });
+    [("bridge_copy_section", section), ("bridge_copy_file", file)]
+}
+
+fn members(object: &Value) -> BTreeSet<&str> {
+    object.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
 #[test]
 fn the_bridges_take_and_give_what_the_specification_says() {
-    let documents = Workspace::new().open().documents;
-    let keys = |schema: &Value| -> Vec<String> {
-        schema["properties"].as_object().unwrap().keys().cloned().collect()
-    };
-    let required =
-        |schema: &Value| -> Vec<String> { serde_json::from_value(schema["required"].clone()).unwrap() };
-    let rows = [
-        (
-            "bridge_copy_section",
-            vec!["from_ref", "limits", "mode", "to_path"],
-            vec!["from_ref", "to_path", "mode"],
-            vec!["truncated", "written_bytes", "written_path", "written_sections"],
-        ),
-        (
-            "bridge_copy_file",
-            vec!["from_path", "limits", "manual_id", "mode", "to_path"],
-            vec!["from_path", "manual_id", "to_path", "mode"],
-            vec!["truncated", "written_bytes", "written_path"],
-        ),
+    let workspace = Workspace::with("# A\nbody\n");
+    workspace.manual("a.json", "{}");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    let types = [
+        ("written_path", "string"),
+        ("written_bytes", "integer"),
+        ("truncated", "boolean"),
+        ("written_sections", "integer"),
     ];
-    for (name, takes, needs, gives) in rows {
-        let tools = documents.tools();
+    let required = [&["from_ref", "to_path", "mode"][..], &["from_path", "manual_id", "to_path", "mode"]];
+    for (((name, call), needs), gives) in
+        bridge_calls("a.md").into_iter().zip(required).zip([&types[..], &types[..3]])
+    {
+        let tools = client.documents.tools();
         let tool = tools.get(name).unwrap();
-        let input = json_of(Some(&tool.input_schema));
-        let output = json_of(tool.output_schema.as_ref());
-        let sorted = |mut keys: Vec<String>| {
-            keys.sort();
-            keys
-        };
-        // There may be more, but none that a call needs.
-        assert!(takes.iter().all(|name| keys(&input).iter().any(|key| key == name)), "{name}: {input}");
-        assert_eq!(required(&input), needs, "{name}");
-        assert_eq!(sorted(keys(&output)), gives, "{name}");
-        // The specified members are always there; there may be more.
-        assert_eq!(sorted(required(&output)), gives, "{name}");
-        let limits = &input["properties"]["limits"];
-        assert_eq!(sorted(keys(limits)), ["allow_file", "max_chars", "max_sections"], "{limits}");
+        let (input, output) = (json_of(Some(&tool.input_schema)), json_of(tool.output_schema.as_ref()));
+        assert_eq!(input["required"], json!(needs), "{name}");
         assert_eq!(input["properties"]["mode"]["enum"], json!(["overwrite", "append"]), "{input}");
+        for text in needs.iter().filter(|name| !matches!(**name, "from_ref" | "mode")) {
+            assert_eq!(input["properties"][*text]["type"], "string", "{input}");
+        }
+        let properties: Vec<_> = gives.iter().map(|(name, kind)| (*name, json!({ "type": kind }))).collect();
+        assert_eq!(output["properties"], properties.into_iter().collect::<Value>(), "{name}");
+        let want: BTreeSet<_> = gives.iter().map(|(name, _)| *name).collect();
+        assert_eq!(output["required"].as_array().unwrap().len(), want.len(), "{output}");
+
+        // Every limit may be null or left out, and so may all of them.
+        let limits = members(&input["properties"]["limits"]["properties"]);
+        assert_eq!(limits, BTreeSet::from(["allow_file", "max_chars", "max_sections"]), "{input}");
+        for limit in ["max_chars", "max_sections", "allow_file"] {
+            let mut null = call.clone();
+            null["limits"][limit] = Value::Null;
+            jsonschema::validate(&input, &null).unwrap();
+            let needs_it = (name, limit) == ("bridge_copy_file", "allow_file");
+            assert_eq!(client.call(name, &null)["isError"], needs_it, "{null}");
+        }
+        let (_, mut json) = bridge_calls("a.json").into_iter().find(|(tool, _)| *tool == name).unwrap();
+        for without in [Value::Null, json!({})] {
+            json["limits"] = without;
+            jsonschema::validate(&input, &json).unwrap();
+            client.ok(name, &json);
+        }
+        for missing in needs {
+            let mut call = call.clone();
+            call.as_object_mut().unwrap().remove(*missing);
+            assert_eq!(client.code(name, &call), "invalid_parameter", "{name} without {missing}");
+        }
+
+        let answer = client.ok(name, &call);
+        assert!(want.is_subset(&members(&answer)), "{answer}");
+        assert!(!answer.to_string().contains("body"), "{answer}");
+        let sections = (name == "bridge_copy_section").then_some(json!(1));
+        assert_eq!(answer.get("written_sections").cloned(), sections, "{answer}");
+    }
+    for (argument, value, codes) in [
+        ("mode", "replace", ["invalid_parameter"; 2]),
+        ("to_path", "../x.md", ["invalid_path"; 2]),
+        ("from_path", "../a.md", ["invalid_parameter", "invalid_path"]),
+        ("from_path", "none.md", ["invalid_parameter", "not_found"]),
+        ("manual_id", "none", ["invalid_parameter", "not_found"]),
+    ] {
+        for ((name, mut call), code) in bridge_calls("a.md").into_iter().zip(codes) {
+            call[argument] = value.into();
+            assert_eq!(client.code(name, &call), code, "{name} {call}");
+        }
+    }
+    assert_eq!(client.code("bridge_copy_section", &copy("none.md", 1, "x.md", "append")), "not_found");
+    let closed = workspace.open();
+    assert_eq!(closed.code("bridge_copy_file", &bridge_calls("a.md")[1].1), "forbidden");
+}
+
+#[test]
+fn the_bridges_take_links_along_and_say_how_to_continue() {
+    let workspace = Workspace::with("# A\n\n[b](b.md)\n\nbody\n");
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    let more = [&["links_left", "next", "title"][..], &["links_left", "next"]];
+    for ((name, mut call), more) in bridge_calls("a.md").into_iter().zip(more) {
+        let tools = client.documents.tools();
+        let input = json_of(Some(&tools.get(name).unwrap().input_schema));
+        let taken = &members(&input["properties"]) - &members(&call);
+        assert_eq!(
+            taken,
+            if name == "bridge_copy_section" { BTreeSet::from(["with"]) } else { BTreeSet::new() }
+        );
+        call["limits"]["max_chars"] = 18.into();
+        let answer = client.ok(name, &call);
+        let output = json_of(tools.get(name).unwrap().output_schema.as_ref());
+        let given = &members(&answer) - &members(&output["properties"]);
+        assert_eq!(given, more.iter().copied().collect(), "{answer}");
     }
 }
 
