@@ -9,6 +9,7 @@ use crate::find::Search;
 use crate::format::Format;
 use crate::limit::MAX_PAGE;
 use crate::manual::Manuals;
+use crate::path::RelPath;
 use crate::refusal::Refusal;
 use crate::snapshot;
 use crate::trash;
@@ -33,7 +34,8 @@ impl Vault {
         let format = Format::of(&path).unwrap_or(Format::Md);
         let outline = format.outline(&format.text(&path, text)?);
         let line = |section: &crate::section::Section| {
-            format!("#L{} {} {}", section.line, section.level, shown_title(path.as_str(), section))
+            let place = line_of(format, section.line).map(|line| format!("#L{line} ")).unwrap_or_default();
+            format!("{place}{} {}", section.level, shown_title(path.as_str(), section))
         };
         let sections: Vec<_> = outline.iter().map(line).take(MAX_PAGE).collect();
         Ok(NoteOutline { truncated: sections.len() < outline.len(), sections })
@@ -61,6 +63,11 @@ impl Vault {
     }
 }
 
+/// The line of a section as `vault_read` counts; converted text has other lines than the file.
+fn line_of(format: Format, line: usize) -> Option<usize> {
+    (!format.is_converted()).then_some(line)
+}
+
 /// Searches the notes of a vault like manuals.
 pub(crate) fn find(
     search: &Search,
@@ -79,6 +86,8 @@ pub(crate) fn find(
             }
             HitRef::Full(reference) => (reference.path, reference.start_line),
         };
+        let format = RelPath::parse(&path).ok().and_then(|path| Format::of(&path)).unwrap_or(Format::Md);
+        let line = line.and_then(|line| line_of(format, line));
         NoteHit { path, line, title: hit.title, within: hit.within, snippet: hit.snippet }
     };
     Ok(NotesFound { items: items.into_iter().map(hit).collect(), total, suggestions })

@@ -1,8 +1,13 @@
 //! Operations on whole notes: find, outline, undo.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::{Client, Workspace, copy, copy_file};
@@ -38,6 +43,176 @@ fn the_vault_is_searched_as_manuals_are() {
     assert_eq!(client.ok("manual_find", &json!({ "query": "gate" }))["total"], 0);
     for query in [json!({}), json!({ "query": "" }), json!({ "query": "x", "limit": 0 })] {
         assert_eq!(client.code("vault_find", &query), "invalid_parameter", "{query}");
+    }
+}
+
+/// A client whose searches return everything that they find.
+fn unlimited(workspace: &Workspace) -> Client {
+    Client::new(workspace.builder().hard_max_sections(100_000))
+}
+
+/// The paths of all hits. Each can be read, also from its line on; `total` is their number.
+fn found(client: &Client, query: &str) -> BTreeSet<String> {
+    let answer = client.ok("vault_find", &json!({ "query": query, "limit": 100_000 }));
+    let items = answer["items"].as_array().unwrap();
+    assert_eq!(answer["total"], items.len(), "{query}: {answer}");
+    for item in items {
+        client.ok("vault_read", &path(item["path"].as_str().unwrap()));
+        client.ok("vault_read", &json!({ "path": item["path"], "outline": true }));
+        client.ok("vault_read", &json!({ "path": item["path"], "range": { "start_line": item["line"] } }));
+        let title = item["title"].as_str().unwrap();
+        assert!(title.chars().count() <= 80 && !title.contains(char::is_control), "{title:?}");
+    }
+    items.iter().map(|item| item["path"].as_str().unwrap().to_owned()).collect()
+}
+
+/// All notes that `vault_ls` lists.
+fn listed(client: &Client, folder: &str) -> BTreeSet<String> {
+    let answer = client.ok("vault_ls", &path(folder));
+    let mut files = BTreeSet::new();
+    for entry in answer["entries"].as_array().unwrap() {
+        let path = entry["path"].as_str().unwrap();
+        match entry["type"].as_str().unwrap() {
+            "dir" => files.extend(listed(client, path)),
+            _ => _ = files.insert(path.to_owned()),
+        }
+    }
+    files
+}
+
+#[test]
+fn whatever_is_found_can_be_read() {
+    let workspace = Workspace::new();
+    let vault = workspace.path("vault");
+    let text = "before\n\n\n\n# The needle\n";
+    let cell = |source: &str| json!({ "cell_type": "markdown", "metadata": {}, "source": source });
+    let cells: Vec<_> = (0..9).map(|place| cell(&format!("# Part {place}\n\nneedle\n"))).collect();
+    let notebook = json!({ "nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells }).to_string();
+    let good = [
+        ("plain.md", text.as_bytes()),
+        ("a b/c..d/e.f.md", text.as_bytes()),
+        ("caf\u{e9}.md", text.as_bytes()),
+        ("cafe\u{301}.md", text.as_bytes()),
+        ("na\u{200d}me.md", text.as_bytes()),
+        ("c#L3.md", text.as_bytes()),
+        ("c#L3~k3f9a2bcd+8.txt", text.as_bytes()),
+        ("d#L9/x.mdx", text.as_bytes()),
+        ("sub/C:/x.markdown", text.as_bytes()),
+        ("bom.md", b"\xef\xbb\xbf\r\r# needle"),
+        ("wide.md", "# needle\u{2028}\u{85}\u{b}x\n".as_bytes()),
+        ("setext.md", b"one\n\nneedle\ntwo\n===\n"),
+        ("list.rst", b"\n\nneedle\n======\n"),
+        ("data.json", b"{\"needle\": 1}"),
+        ("cells.ipynb", notebook.as_bytes()),
+    ];
+    for (name, bytes) in good {
+        workspace.note(name, bytes);
+    }
+    for name in [
+        ".hidden.md",
+        ".obsidian/x.md",
+        "sub/.git/x.md",
+        "\u{200b}.git/x.md",
+        ".system/a.md",
+        ".system/trash/000001-t0000000000000000-x.md",
+        "back\\slash.md",
+        "C:/x.md",
+        "a./x.md",
+        "b /x.md",
+        "line\nbreak.md",
+        "bell\u{7}/x.md",
+        "turn\u{202e}.md",
+        "other.exe",
+    ] {
+        workspace.note(name, text);
+    }
+    fs::write(vault.join(OsStr::from_bytes(b"latin\xe9.md")), text).unwrap();
+    workspace.note("latin.md", b"# needle \xff\n");
+    workspace.note("utf16.md", b"\xff\xfe#\0 \0n\0e\0e\0d\0l\0e\0");
+    workspace.note("broken.ipynb", "{\"needle\": 1}");
+    fs::write(vault.join("big.md"), text).unwrap();
+    fs::File::options().write(true).open(vault.join("big.md")).unwrap().set_len((64 << 20) + 1).unwrap();
+    fs::create_dir(vault.join("folder.md")).unwrap();
+    fs::write(workspace.path("outside.md"), text).unwrap();
+    symlink(workspace.path("outside.md"), vault.join("out.md")).unwrap();
+    symlink("plain.md", vault.join("near.md")).unwrap();
+    symlink("sub", vault.join("round")).unwrap();
+    symlink("none.md", vault.join("dangling.md")).unwrap();
+    assert!(Command::new("mkfifo").arg(vault.join("pipe.md")).status().unwrap().success());
+
+    let client = unlimited(&workspace);
+    let want: BTreeSet<_> = good.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(found(&client, "needle"), want);
+    let outline = client.ok("vault_read", &json!({ "path": "cells.ipynb", "outline": true }));
+    assert_eq!(
+        outline["sections"][8], "1 Part 8",
+        "its text is converted, so there are no lines of the file"
+    );
+    // The same after every change.
+    for (from, to) in [("plain.md", ".plain.md"), ("a b", ".a b"), ("sub", "sub.")] {
+        fs::rename(vault.join(from), vault.join(to)).unwrap();
+    }
+    fs::remove_file(vault.join("bom.md")).unwrap();
+    symlink("wide.md", vault.join("bom.md")).unwrap();
+    let gone = ["plain.md", "a b/", "sub/", "bom.md"];
+    let want: BTreeSet<_> =
+        want.into_iter().filter(|name| !gone.iter().any(|gone| name.starts_with(gone))).collect();
+    assert_eq!(found(&client, "needle"), want);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn notes_of_any_name_are_listed_found_and_read_or_none_of_these(
+        names in proptest::collection::btree_set(r"([.:#L1~+\\ a\u{200b}\u{301}é\n]{1,5}/)?[.:#L1~+\\ a\u{200b}\u{301}é\n]{0,5}\.(md|txt)", 1..12),
+    ) {
+        let workspace = Workspace::new();
+        let vault = workspace.path("vault");
+        for name in &names {
+            let file = vault.join(name);
+            // A name may be a folder already, or `..`.
+            if name.split('/').all(|name| name != "." && name != "..") && fs::create_dir_all(file.parent().unwrap()).is_ok() {
+                _ = fs::write(&file, "# needle\n");
+            }
+        }
+        let client = unlimited(&workspace);
+        prop_assert_eq!(found(&client, "needle"), listed(&client, "."));
+    }
+
+    #[test]
+    fn the_total_is_the_number_of_hits_for_every_query(
+        notes in proptest::collection::vec("((# |tags: |tag:|#|- )?(home|homes|garden|tag|key|Schlüssel|鍵穴)[ ,\n]){1,12}", 1..8),
+        query in "((tag:|#|-|path:|\"|in:)?(home|garden|tag|key|gardne|schlüssel|鍵|none)\"? ?){1,4}",
+        limit in 1_usize..5,
+    ) {
+        let workspace = Workspace::new();
+        for (place, text) in notes.iter().enumerate() {
+            workspace.note(&format!("{place}.md"), text);
+            workspace.manual(&format!("../{}/{place}.md", ["m", "n"][place % 2]), text);
+        }
+        fs::create_dir_all(workspace.path("manuals/n")).unwrap();
+        let client = unlimited(&workspace);
+        let total = |tool: &str, manual: Option<&str>, limit: usize| {
+            let mut call = json!({ "query": query, "limit": limit });
+            if let Some(manual) = manual {
+                call["manual_id"] = manual.into();
+            }
+            let answer = client.ok(tool, &call);
+            let total = usize::try_from(answer["total"].as_u64().unwrap()).unwrap();
+            assert_eq!(answer["items"].as_array().unwrap().len(), total.min(limit), "{tool} {call}: {answer}");
+            total
+        };
+        found(&client, &query);
+        let all = total("vault_find", None, 100_000);
+        prop_assert_eq!(total("vault_find", None, limit), all);
+        prop_assert_eq!(total("manual_find", None, limit), all);
+        let of_manuals = ["m", "n"].map(|manual| {
+            let all = total("manual_find", Some(manual), 100_000);
+            assert_eq!(total("manual_find", Some(manual), limit), all);
+            all
+        });
+        prop_assert_eq!(of_manuals[0] + of_manuals[1], all);
     }
 }
 
