@@ -202,6 +202,9 @@ pub(crate) struct ServeArgs {
     /// Let the model save kept results to new files in DIR
     #[arg(long, value_name = "DIR", requires = "park")]
     pub(crate) park_save: Option<PathBuf>,
+    /// How long each MCP server may take to answer and list its tools when it is started, in seconds [default: 30]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
+    pub(crate) start_timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) trace: TraceTo,
     // Last: a help heading applies to all arguments after it.

@@ -47,6 +47,8 @@ pub(crate) struct Serve {
     pub(crate) has_prefixes: bool,
     pub(crate) front: Front,
     pub(crate) park: Option<Park>,
+    /// How long an MCP server may take to start.
+    pub(crate) start_timeout: Option<Duration>,
     pub(crate) trace: Option<PathBuf>,
     /// The credentials for NATS servers.
     pub(crate) access: NatsAccess,
@@ -55,8 +57,9 @@ pub(crate) struct Serve {
 impl Serve {
     /// One source with all its tools.
     pub(crate) fn one(source: Source, front: Front, trace: Option<PathBuf>) -> Self {
-        let (only, access) = (Vec::new(), NatsAccess::default());
-        Self { sources: vec![source], only, has_prefixes: false, front, park: None, trace, access }
+        let (sources, only, access) = (vec![source], Vec::new(), NatsAccess::default());
+        let (has_prefixes, park, start_timeout) = (false, None, None);
+        Self { sources, only, has_prefixes, front, park, start_timeout, trace, access }
     }
 }
 
@@ -131,9 +134,10 @@ pub(crate) fn run(args: ServeArgs) -> Result<ExitCode> {
     if !args.sources.command.is_empty() {
         sources.push(Source::Command(args.sources.command));
     }
-    let (only, has_prefixes, access) = (args.only, args.prefix, args.access);
+    let (only, has_prefixes, start_timeout, access) =
+        (args.only, args.prefix, args.start_timeout, args.access);
     let park = args.park.map(|limit_chars| Park { limit_chars, save_to: args.park_save });
-    serve(Serve { sources, only, has_prefixes, front, park, trace: args.trace.file, access })
+    serve(Serve { sources, only, has_prefixes, front, park, start_timeout, trace: args.trace.file, access })
 }
 
 impl Front {
@@ -199,7 +203,7 @@ pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
     let served = runtime.block_on(async {
         // One handler from start to end, so that no signal is lost in between.
         let mut signalled = pin!(ending_signal()?);
-        let opened = Opened::open(serve.sources, serve.has_prefixes, &serve.access);
+        let opened = Opened::open(serve.sources, serve.has_prefixes, serve.start_timeout, &serve.access);
         let (tools, info) = tokio::select! {
             opened = opened => opened?.joined(&serve.only, serve.park)?,
             code = &mut signalled => return Ok(code),
@@ -234,7 +238,12 @@ struct Opened {
 }
 
 impl Opened {
-    async fn open(sources: Vec<Source>, has_prefixes: bool, access: &NatsAccess) -> Result<Self> {
+    async fn open(
+        sources: Vec<Source>,
+        has_prefixes: bool,
+        start_timeout: Option<Duration>,
+        access: &NatsAccess,
+    ) -> Result<Self> {
         let mut opened = Self { has_prefixes, ..Self::default() };
         for source in sources {
             match source {
@@ -257,7 +266,8 @@ impl Opened {
                 Source::Config(file) => {
                     let servers = McpServer::from_config(file)?.into_iter();
                     // Not an async closure: rustc 1.95 panics on one here in incremental builds.
-                    let servers = servers.map(|server| async move {
+                    let servers = servers.map(|mut server| async move {
+                        set!(server: start_timeout = start_timeout);
                         Ok::<_, ServerError>((server.prefix(), server.start().await?))
                     });
                     for (prefix, server) in try_join_all(servers).await? {
@@ -266,7 +276,9 @@ impl Opened {
                 }
                 Source::Command(command) => {
                     let [program, args @ ..] = &command[..] else { continue };
-                    let server = McpServer::command(program).args(args).start().await?;
+                    let mut server = McpServer::command(program).args(args);
+                    set!(server: start_timeout = start_timeout);
+                    let server = server.start().await?;
                     opened.add_server(&own_prefix(&server), server)?;
                 }
             }

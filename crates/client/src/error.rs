@@ -185,7 +185,8 @@ impl Hint for ServerError {
                 "try the command in a shell: it should wait for input and say nothing on stdout"
             }
             Self::Silent { .. } => {
-                "if it has to download something first, run it once by hand, or set a longer `start_timeout`"
+                "if it has to download something first, run it once by hand, or set a longer `start_timeout`; for \
+                 `toolbridge serve` that is `--start-timeout`"
             }
             Self::Protocol { .. } => "check that this command or URL is an MCP server, and its version",
             Self::Url { .. } => "give a URL such as `https://example.com/mcp`",

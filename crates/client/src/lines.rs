@@ -6,7 +6,10 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, Implementation, InitializeResult, JsonRpcMessage, ProtocolVersion,
+    RequestId, ServerJsonRpcMessage, ServerResult,
+};
 use rmcp::transport::Transport;
 use rustix::io::ioctl_fionread;
 use tokio::net::unix::pipe;
@@ -20,6 +23,7 @@ use crate::exchange::Exchange;
 pub(crate) struct Lines {
     server: Arc<str>,
     exchange: Arc<Exchange>,
+    handshake: Handshake,
     stdin: Arc<Stdin>,
     stdout: LineReader<pipe::Receiver>,
     _writer: AbortOnDropHandle<()>,
@@ -53,7 +57,8 @@ impl Lines {
     ) -> Self {
         let stdin = Arc::new(Stdin { pipe: stdin, unwritten: Mutex::default(), more: Notify::new() });
         let writer = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&stdin).write_rest()));
-        Self { server, exchange, stdin, stdout: LineReader::new(stdout), _writer: writer }
+        let (handshake, stdout) = (Handshake::default(), LineReader::new(stdout));
+        Self { server, exchange, handshake, stdin, stdout, _writer: writer }
     }
 
     pub(crate) fn stdin(&self) -> Weak<Stdin> {
@@ -128,6 +133,52 @@ fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
+/// The two requests that can begin a connection. rmcp sends `initialize` when a slow server has not answered
+/// `server/discover` for 10 s, and then takes a late answer to that for a fault.
+#[derive(Default)]
+struct Handshake {
+    discover: Option<RequestId>,
+    initialize: Option<RequestId>,
+}
+
+impl Handshake {
+    fn sent(&mut self, message: &ClientJsonRpcMessage) {
+        if let JsonRpcMessage::Request(request) = message {
+            match request.request {
+                ClientRequest::DiscoverRequest(_) => self.discover = Some(request.id.clone()),
+                ClientRequest::InitializeRequest(_) => self.initialize = Some(request.id.clone()),
+                _ => {}
+            }
+        }
+    }
+
+    /// The message for rmcp: a late answer to `server/discover` is given to it as the answer to `initialize`
+    /// if it says all that is needed, and is left out otherwise.
+    fn received(&self, server: &str, message: ServerJsonRpcMessage) -> Option<ServerJsonRpcMessage> {
+        let (Some(discover), Some(initialize)) = (&self.discover, &self.initialize) else {
+            return Some(message);
+        };
+        match message {
+            JsonRpcMessage::Error(error) if error.id.as_ref() == Some(discover) => None,
+            JsonRpcMessage::Response(response) if response.id == *discover => {
+                let ServerResult::DiscoverResult(found) = response.result else { return None };
+                let mut versions = ProtocolVersion::KNOWN_VERSIONS.iter().rev();
+                let mut result = InitializeResult::default();
+                result.protocol_version = versions
+                    .find(|version| !version.has_initialize() && found.supported_versions.contains(version))?
+                    .clone();
+                result.server_info = found.server_info().unwrap_or_else(|| Implementation::new(server, ""));
+                (result.capabilities, result.instructions) = (found.capabilities, found.instructions);
+                Some(ServerJsonRpcMessage::response(
+                    ServerResult::InitializeResult(result),
+                    initialize.clone(),
+                ))
+            }
+            message => Some(message),
+        }
+    }
+}
+
 impl Transport<RoleClient> for Lines {
     type Error = Infallible;
 
@@ -135,6 +186,7 @@ impl Transport<RoleClient> for Lines {
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+        self.handshake.sent(&message);
         match self.exchange.write(message) {
             Ok((line, request)) => {
                 let place = self.stdin.write(line);
@@ -165,7 +217,11 @@ impl Transport<RoleClient> for Lines {
                 }
             };
             match self.exchange.read(&line) {
-                Ok(Some(message)) => return Some(message),
+                Ok(Some(message)) => {
+                    if let Some(message) = self.handshake.received(&self.server, message) {
+                        return Some(message);
+                    }
+                }
                 Ok(None) => {}
                 Err(error) => {
                     let (server, bytes) = (&*self.server, line.len());

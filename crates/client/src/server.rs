@@ -104,8 +104,7 @@ impl McpServer {
             changed: watch::Sender::default(),
         });
         let link = match shared.start().await {
-            // Some servers exit on any method but `initialize`. A slow server answers only after rmcp has
-            // switched to `initialize`, when rmcp no longer expects that answer.
+            // Some servers exit on any method but `initialize`, or answer it wrongly.
             Err(ServerError::Ended { .. } | ServerError::Protocol { .. }) => {
                 shared.greet_with(Greeting::Initialize);
                 shared.start().await

@@ -496,6 +496,18 @@ fn a_server_that_cannot_be_started_is_one_error_with_a_hint() {
         &cat,
         (1, "MCP server `echo` ended before it had answered", "try the command in a shell"),
     );
+    refused(
+        &world,
+        &["--start-timeout", "0.3", "--", "sleep", "600"],
+        (1, "MCP server `sleep` did not answer within 0.3 s", "`--start-timeout`"),
+    );
+    let config = json!({ "mcpServers": { "deaf": { "command": "sleep", "args": ["600"] } } });
+    let config = world.write("deaf.json", config.to_string());
+    refused(
+        &world,
+        &["--mcp-config", &config, "--start-timeout", "0.3"],
+        (1, "MCP server `deaf` did not answer within 0.3 s", "`--start-timeout`"),
+    );
     // The servers that were started are not left behind.
     let config = json!({ "mcpServers": {
         "sums": { "command": OURS[0], "args": OURS[1..] }, "none": { "command": missing },

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// `pinned VERSION`, `modern`; `rude VERSION` exits at `server/discover`, `deaf` never answers, `stubborn
-/// FILE` does not exit when it should, `chatty VERSION` writes lines to stdout that are not MCP.
+/// `pinned VERSION`, `modern`; `rude VERSION` exits at `server/discover`, `mute VERSION` never answers it,
+/// `deaf` never answers anything, `stubborn FILE` does not exit when it should, `chatty VERSION` writes lines to
+/// stdout that are not MCP.
 pub(crate) fn run(mode: &str, rest: &[String]) -> io::Result<()> {
     let version = rest.first().cloned().unwrap_or_else(|| "2026-07-28".into());
     match mode {
@@ -31,6 +32,7 @@ pub(crate) fn run(mode: &str, rest: &[String]) -> io::Result<()> {
         let is_modern = mode == "modern";
         let answer = match method {
             "server/discover" if mode == "rude" => std::process::exit(1),
+            "server/discover" if mode == "mute" => continue,
             "server/discover" if is_modern => Ok(json!({
                 "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} }, "resultType": "complete",
                 "serverInfo": { "name": "modern", "version": "1" }, "ttlMs": 0, "cacheScope": "private",

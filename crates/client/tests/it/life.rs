@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use toolbridge_core::{CallContext, ToolSource};
 
-use crate::support::{call, call_of, is_alive, kill, names, server, started, text, until, within};
+use crate::support::{
+    LONG, call, call_of, is_alive, kill, names, server, started, test_server, text, until, within,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_call_that_a_killed_server_has_not_read_gets_to_the_next_one() {
@@ -78,7 +80,7 @@ async fn a_start_that_has_begun_is_waited_for_however_long_it_takes() {
     let script = format!(
         "mkdir {} 2>/dev/null || sleep 4; exec {}",
         dir.path().join("once").display(),
-        crate::support::test_server().display()
+        test_server().display()
     );
     let server = toolbridge_client::McpServer::command("sh").args(["-c", &script]).start().await.unwrap();
     kill(server.process_id().unwrap());
@@ -86,10 +88,33 @@ async fn a_start_that_has_begun_is_waited_for_however_long_it_takes() {
 }
 
 #[tokio::test]
+async fn a_server_that_needs_long_to_answer_is_started_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = async |args: &str, version: &str, tool: &str| {
+        let starts = dir.path().join(args);
+        // By then `server/discover` has been unanswered for so long that `initialize` was sent.
+        let script =
+            format!("echo >> '{}'; sleep 11; exec {} {args}", starts.display(), test_server().display());
+        let server = toolbridge_client::McpServer::command("sh").args(["-c", &script]).name(args);
+        let server = server.start_timeout(LONG).start().await.unwrap();
+        assert_eq!(server.protocol_version().as_deref(), Some(version), "{args}");
+        let meta = text(&call(&server, tool, "{}").await.unwrap());
+        assert_eq!(meta.contains("2026-07-28"), args == "modern", "{args}: {meta}");
+        assert_eq!(std::fs::read_to_string(&starts).unwrap(), "\n", "{args}");
+    };
+    tokio::join!(
+        slow("pinned 2025-11-25", "2025-11-25", "first"),
+        slow("mute 2025-06-18", "2025-06-18", "first"),
+        slow("modern", "2026-07-28", "first"),
+        slow("tools", "2026-07-28", "steps"),
+    );
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_come_back_fails_calls_clearly() {
     let dir = tempfile::tempdir().unwrap();
     let once = dir.path().join("once");
-    let program = crate::support::test_server();
+    let program = test_server();
     // It starts the first time, and fails ever after.
     let script = format!(
         "mkdir {0} 2>/dev/null || {{ echo gone for good >&2; exit 5; }}; exec {1}",
@@ -105,7 +130,7 @@ async fn a_server_that_does_not_come_back_fails_calls_clearly() {
         if error.contains("exit status: 5") {
             break error;
         }
-        assert!(since.elapsed() < crate::support::LONG, "{error}");
+        assert!(since.elapsed() < LONG, "{error}");
     };
     assert_eq!(
         error,
@@ -118,8 +143,7 @@ async fn a_server_that_does_not_come_back_fails_calls_clearly() {
 async fn dropping_a_server_ends_its_process_and_what_that_has_started() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pid");
-    let script =
-        format!("sleep 600 & echo $! > {}; {}", file.display(), crate::support::test_server().display());
+    let script = format!("sleep 600 & echo $! > {}; {}", file.display(), test_server().display());
     let server = toolbridge_client::McpServer::command("sh").args(["-c", &script]).start().await.unwrap();
     let shell = server.process_id().unwrap();
     let sleep: u32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
@@ -144,12 +168,8 @@ async fn a_server_ends_when_the_program_that_started_it_is_killed() {
 
     // One exits when its stdin is closed, the other only on a signal.
     for args in [&["tools"][..], &["stubborn", "2025-11-25"]] {
-        let mut host = Command::new(crate::support::test_server())
-            .arg("host")
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut host =
+            Command::new(test_server()).arg("host").args(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         std::io::BufReader::new(host.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let server: u32 = line.trim().parse().unwrap();
@@ -183,7 +203,7 @@ fn a_server_ends_though_its_runtime_does_nothing_more() {
     drop(server);
     let since = Instant::now();
     while is_alive(pid) {
-        assert!(since.elapsed() < crate::support::LONG);
+        assert!(since.elapsed() < LONG);
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(runtime);
