@@ -9,8 +9,8 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use toolbridge_core::{
-    CallContext, CallFuture, Combined, Content, NoArgs, RawJson, Tool, ToolCall, ToolError, ToolList,
-    ToolResult, ToolSource, ToolSpec, Toolset,
+    Answer, CallContext, CallFuture, Combined, Content, NoArgs, Question, RawJson, Tool, ToolCall, ToolError,
+    ToolList, ToolResult, ToolSource, ToolSpec, Toolset,
 };
 use toolbridge_http::{serve, service};
 
@@ -32,6 +32,11 @@ struct Region {
     /// Repeated in a header.
     #[schemars(extend("x-mcp-header" = "Region"))]
     region: String,
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+struct Message {
+    message: String,
 }
 
 fn resource(uri: &str, mime_type: &str, text: &str) -> Result<Content, ToolError> {
@@ -59,6 +64,104 @@ impl ToolSource for Schema {
     fn call(&self, call: ToolCall, _: CallContext) -> CallFuture<'_> {
         Box::pin(async move { Ok(ToolResult::text(call.arguments.as_str()).to_json()) })
     }
+}
+
+/// Asks for texts.
+async fn ask(
+    context: &CallContext,
+    message: impl Into<String>,
+    fields: &[&str],
+) -> Result<String, ToolError> {
+    let properties: serde_json::Map<_, _> =
+        fields.iter().map(|field| ((*field).to_owned(), json!({ "type": "string" }))).collect();
+    let schema = json!({ "type": "object", "properties": properties, "required": fields });
+    Ok(shown(&context.ask_for(message, &schema).await?))
+}
+
+async fn confirm(_: NoArgs, context: CallContext) -> Result<String, ToolError> {
+    let schema =
+        json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"] });
+    let answer = context.ask_for("Please confirm", &schema).await?;
+    Ok(format!("state-ok: {}", shown(&answer)))
+}
+
+fn shown(answer: &Answer) -> String {
+    match answer {
+        Answer::Accepted(content) => format!("action=accept, content={content}"),
+        Answer::Declined => "action=decline".into(),
+        Answer::Cancelled => "action=cancel".into(),
+        Answer::Nobody => "there was nobody to ask".into(),
+    }
+}
+
+async fn suggest(_: NoArgs, context: CallContext) -> Result<String, ToolError> {
+    let fields = json!({
+        "name": { "type": "string", "default": "John Doe" },
+        "age": { "type": "integer", "default": 30 },
+        "score": { "type": "number", "default": 95.5 },
+        "status": { "type": "string", "enum": ["active", "inactive", "pending"], "default": "active" },
+        "verified": { "type": "boolean", "default": true },
+    });
+    let schema = json!({ "type": "object", "properties": fields });
+    Ok(shown(&context.ask_for("Is this right?", &schema).await?))
+}
+
+/// As the question of another server, which is passed on unchanged: forms of our own have no lists.
+async fn choose(_: NoArgs, context: CallContext) -> Result<String, ToolError> {
+    let values = json!(["option1", "option2", "option3"]);
+    let titled = json!([
+        { "const": "value1", "title": "First" },
+        { "const": "value2", "title": "Second" },
+        { "const": "value3", "title": "Third" },
+    ]);
+    let fields = json!({
+        "untitledSingle": { "type": "string", "enum": values },
+        "titledSingle": { "type": "string", "oneOf": titled },
+        "legacyEnum": { "type": "string", "enum": ["opt1", "opt2"], "enumNames": ["One", "Two"] },
+        "untitledMulti": { "type": "array", "items": { "type": "string", "enum": values } },
+        "titledMulti": { "type": "array", "items": { "anyOf": titled } },
+    });
+    let schema = RawJson::from(&json!({ "type": "object", "properties": fields }));
+    match context.put(Question { message: "Which?".into(), schema }) {
+        Some(pending) => Ok(shown(&pending.await?)),
+        None => Ok(shown(&Answer::Nobody)),
+    }
+}
+
+/// Tools that ask. One that waits for its answer must not delay other calls, so all are `parallel`.
+fn questions() -> Vec<Tool> {
+    let tools = vec![
+        Tool::new("test_elicitation", "Asks who you are", async |args: Message, context: CallContext| {
+            ask(&context, args.message, &["username", "email"]).await
+        }),
+        Tool::new("test_elicitation_sep1034_defaults", "Suggests answers", suggest),
+        Tool::new("test_elicitation_sep1330_enums", "Asks for choices", choose),
+        Tool::new(
+            "test_streaming_elicitation",
+            "Reports and asks",
+            async |_: NoArgs, context: CallContext| {
+                context.progress(1.0, None, None);
+                ask(&context, "Who are you?", &["name"]).await
+            },
+        ),
+        Tool::new(
+            "test_input_required_result_elicitation",
+            "Asks for a name",
+            async |_: NoArgs, context: CallContext| ask(&context, "What is your name?", &["name"]).await,
+        ),
+        Tool::new(
+            "test_input_required_result_multi_round",
+            "Asks twice",
+            async |_: NoArgs, context: CallContext| {
+                let name = ask(&context, "Step 1: What is your name?", &["name"]).await?;
+                let color = ask(&context, "Step 2: What is your favorite color?", &["color"]).await?;
+                Ok::<_, ToolError>(format!("{name}, {color}"))
+            },
+        ),
+        Tool::new("test_input_required_result_request_state", "Asks", confirm),
+        Tool::new("test_input_required_result_tampered_state", "Asks", confirm),
+    ];
+    tools.into_iter().map(Tool::parallel).collect()
 }
 
 fn tools() -> Result<Toolset, Box<dyn std::error::Error>> {
@@ -100,12 +203,9 @@ fn tools() -> Result<Toolset, Box<dyn std::error::Error>> {
             let sure = context.ask::<bool>("Sure?").await?;
             Ok::<_, ToolError>(format!("{colour:?} {sure:?}"))
         })
-        // These would send logs, or ask the client something, if they did.
+        // It would send logs, if it could.
         .tool("test_logging_tool", "Logs nothing", async |_: NoArgs| "no log")
-        .tool("test_streaming_elicitation", "Asks nothing", async |_: NoArgs, context: CallContext| {
-            context.progress(1.0, None, None);
-            "no question"
-        })
+        .with(questions())
         .build()?;
     // A tool that changes its own list.
     let changed = tools.clone();
