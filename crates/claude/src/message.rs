@@ -60,6 +60,7 @@ struct Members<'a> {
     response: Option<ControlResponse<'a>>,
     message: Option<ApiMessage<'a>>,
     event: Option<StreamEvent>,
+    error: Option<&'a RawValue>,
 }
 
 /// The members that are read if another member has an unknown shape.
@@ -135,7 +136,7 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
     if !text.trim_start().starts_with('{') {
         return Err("it is not a JSON object".into());
     }
-    let Members { r#type, subtype, request_id, parent_tool_use_id, request, response, message, event } =
+    let Members { r#type, subtype, request_id, parent_tool_use_id, request, response, message, event, error } =
         members(text)?;
     let whole = || RawJson::parse(line.clone()).map_err(|error| error.to_string());
     let id = || request_id.ok_or("it has no `request_id`");
@@ -152,6 +153,8 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
         ("system", Some("init")) => {
             serde_json::from_str(text).ok().map(|started| vec![Event::Started(started)])
         }
+        // The CLI's own words about an error, which the result repeats; the model has not written them.
+        ("assistant", _) if error.is_some() => None,
         ("assistant", _) => message.as_ref().and_then(|message| message.parts(line)),
         ("user", _) => message.as_ref().and_then(|message| message.results(line)),
         ("stream_event", _) => {
@@ -334,6 +337,10 @@ mod tests {
         check(
             r#"{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm","signature":"s"}]},"parent_tool_use_id":"p"}"#,
             r#"Events([Subagent { parent_tool_use_id: "p", event: Part(Thinking { text: "hm", signature: Some("s") }) }])"#,
+        );
+        check(
+            r#"{"type":"assistant","message":{"model":"<synthetic>","content":[{"type":"text","text":"no"}]},"error":"server_error"}"#,
+            r#"Assistant { model: None, events: [Other(RawJson(117 bytes))] }"#,
         );
         check(
             r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"42","is_error":true}]}}"#,

@@ -27,7 +27,7 @@ from support import PATIENCE_SECONDS, World, prompt
 import toolbridge.settings
 from toolbridge import (
     BridgeStartupError,
-    ClaudeCodeError,
+    ClaudeCodeModel,
     CLIExecutionError,
     CLIInterruptedError,
     CLINotFoundError,
@@ -105,31 +105,56 @@ def test_failures_of_a_model_are_distinct_from_invalid_requests() -> None:
     assert isinstance(StructuredOutputError("no", text="x"), UnexpectedModelBehavior)
 
 
+# Each is a world's script and the settings with which a request to it fails before the model writes anything.
+FAILING: list[tuple[str, dict[str, Any]]] = [
+    ("error 529 we are overloaded", {}),
+    ("error 500 try again", {}),
+    ("error 401 who are you", {}),
+    ("hang", {"timeout": 2.0}),
+    ("text ok", {"cli_path": "/no/claude"}),
+    ("text ok", {"extra_args": ["--no-such-option"]}),
+    ("text ok", {"env": {}}),  # not logged in
+]
+
+
+def failing(here: World, options: dict[str, Any]) -> ClaudeCodeModel:
+    if options.get("env") == {}:
+        left = {name: value for name, value in here.environment.items() if name != "ANTHROPIC_API_KEY"}
+        options = {**options, "env": left}
+    return here.model(**options)
+
+
+@pytest.mark.oldest
 @pytest.mark.sampled
-@pytest.mark.parametrize(
-    ("script", "options"),
-    [
-        ("error 529 we are overloaded", {}),
-        ("hang", {"timeout": 2.0}),
-        ("text ok", {"cli_path": "/no/claude"}),
-        pytest.param("error 401 who are you", {}, marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize(("script", "options"), FAILING)
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_a_fallback_model_continues_after_a_failure(
     world: MakeWorld, script: str, options: dict[str, Any], is_streamed: bool
 ) -> None:
-    model = FallbackModel(world(script).model(**options), TestModel(custom_output_text="the other"))
-    agent = Agent(model)
-    if not is_streamed:
-        assert (await agent.run("go")).output == "the other"
-        return
-    try:
-        async with agent.run_stream("go") as result:
-            assert await result.get_output() == "the other"
-    except ModelAPIError as error:
-        # Older versions do not fall back once the stream has begun; then the error is at least pydantic-ai's.
-        assert isinstance(error, ClaudeCodeError)  # noqa: PT017
+    model = FallbackModel(failing(world(script), options), TestModel(custom_output_text="the other"))
+    agent, usage = Agent(model), RunUsage()
+    if is_streamed:
+        async with agent.run_stream("go", usage=usage) as result:
+            texts = [text async for text in result.stream_text(debounce_by=None)]
+        # No word of the error is taken for the model's.
+        assert texts == ["the ", "the other"]
+    else:
+        assert (await agent.run("go", usage=usage)).output == "the other"
+    assert usage.requests == 1
+
+
+@pytest.mark.oldest
+@pytest.mark.parametrize(("script", "options"), [FAILING[0], FAILING[4]])
+async def test_a_stream_is_handed_out_with_the_first_words_of_the_model(
+    world: MakeWorld, script: str, options: dict[str, Any]
+) -> None:
+    handed_out = []
+    with pytest.raises(ModelAPIError):
+        async with failing(world(script), options).request_stream(
+            prompt(), None, ModelRequestParameters()
+        ) as stream:
+            handed_out.append(stream)
+    assert handed_out == []
 
 
 @knows_limits

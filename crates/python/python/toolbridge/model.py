@@ -505,13 +505,14 @@ class ClaudeCodeModel(Model[None]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Sends a request and streams the answer. Leaving the context ends the request."""
+        """Sends a request and streams the answer, once the model begins it; an earlier error is raised here.
+
+        Leaving the context ends the request.
+        """
         async with self._prepared(messages, model_settings, model_request_parameters, run_context) as ready:
             stream = await completed(self._native.stream, ready.host, stop=ready.stop)
-            if ready.meter is not None:
-                ready.meter.is_counted = True
             try:
-                yield ClaudeCodeStreamedResponse(
+                response = ClaudeCodeStreamedResponse(
                     ready.parameters,
                     _stream=stream,
                     _reader=ready.reader,
@@ -520,6 +521,11 @@ class ClaudeCodeModel(Model[None]):
                     _answered=ready.meter_answered,
                     _deferred=ready.deferred,
                 )
+                # With the stream in its hands, a `FallbackModel` does not ask another model any more.
+                await response.wait_for_model()
+                if ready.meter is not None:
+                    ready.meter.is_counted = True
+                yield response
             finally:
                 stream.close()
 

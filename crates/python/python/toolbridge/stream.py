@@ -26,6 +26,9 @@ from ._waiting import Stop, completed
 from .answer import SYSTEM, CLIResponse, Reader, output_of
 from .output import CLI_TOOL, StreamedOutput
 
+_FROM_MODEL = frozenset({"text_delta", "thinking_delta", "tool_call_delta", "part", "result"})
+"""The kinds of events that show that the model answers."""
+
 
 @dataclass
 class ClaudeCodeStreamedResponse(StreamedResponse):
@@ -60,12 +63,27 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     """The calls with which the model submitted its output."""
     _held_back: list[str] = field(default_factory=list, init=False)
     """Text that is held back until the output."""
+    _first: list[dict[str, Any]] = field(default_factory=list, init=False)
+    """The events up to the first that the model causes."""
+
+    async def wait_for_model(self) -> None:
+        """Waits for the model's first event, and raises the error of a request that fails before."""
+        while not any(_FROM_MODEL & event.keys() for event in self._first):
+            events = await self._next()
+            if not events:
+                return
+            self._first += events
+
+    async def _next(self) -> list[dict[str, Any]]:
+        return [from_json(event) for event in await completed(self._stream.next, stop=self._stop)]
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
-        while events := await completed(self._stream.next, stop=self._stop):
+        events, self._first = self._first or await self._next(), []
+        while events:
             for event in events:
-                for known in self._read(from_json(event)):
+                for known in self._read(event):
                     yield known
+            events = await self._next()
 
     def _read(self, event: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
         match event:

@@ -154,13 +154,16 @@ async fn every_message_is_shown_to_the_callback() {
 }
 
 #[tokio::test]
-async fn an_error_is_the_streams_last_item() {
+async fn an_error_is_the_streams_last_item_and_not_text_of_the_model() {
     let world = World::new("error 529 overloaded");
     let mut stream = world.model().request_stream("go").await.unwrap();
-    let mut errors = Vec::new();
+    let mut seen = Vec::new();
     while let Some(event) = stream.next().await {
-        errors.extend(event.err().map(|error| error.type_name()));
+        seen.extend(match event {
+            Ok(event) => short(&event),
+            Err(error) => Some(error.type_name().into()),
+        });
     }
-    assert_eq!(errors, ["CLIExecutionError"]);
+    assert_eq!(seen, ["started: ", "CLIExecutionError"]);
     world.nothing_is_left();
 }
