@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterable, Callable
 from typing import Any
 
@@ -258,7 +259,7 @@ async def test_a_stream_ends_with_the_requests(world: MakeWorld, transport: Tran
     first = await agent.run("go", event_stream_handler=watch)
     assert isinstance(first.output, DeferredToolRequests)
     starts = [type(event.part) for event in events if isinstance(event, PartStartEvent)]
-    assert starts == [TextPart, NativeToolCallPart, ToolCallPart]
+    assert starts == [TextPart, ToolCallPart]
     response = first.all_messages()[1]
     assert isinstance(response, ModelResponse)
     assert [type(part) for part in response.parts] == [TextPart, ToolCallPart]
@@ -270,6 +271,74 @@ async def test_a_stream_ends_with_the_requests(world: MakeWorld, transport: Tran
         assert await streamed.get_output() == "It is done."
     assert deleted == ["a.txt"]
     assert "a.txt is gone" in str(later.requests[-1]["messages"])
+
+
+async def test_calls_beside_a_deferred_one_are_streamed_once(world: MakeWorld, transport: Transport) -> None:
+    agent, _ = deleter(world(TWO), transport)
+
+    @agent.tool_plain
+    def note(text: str) -> str:
+        return f"noted {text}"
+
+    @agent.tool_plain
+    def look(at: str) -> str:
+        return f"looked at {at}"
+
+    called: list[tuple[str, type]] = []
+
+    async def watch(_: RunContext[None], stream: AsyncIterable[AgentStreamEvent]) -> None:
+        parts = [event.part async for event in stream if isinstance(event, PartStartEvent)]
+        calls = [part for part in parts if isinstance(part, ToolCallPart | NativeToolCallPart)]
+        called.extend((call.tool_call_id, type(call)) for call in calls)
+
+    first = await agent.run("go", event_stream_handler=watch)
+    assert isinstance(first.output, DeferredToolRequests)
+    left = [("toolu_a", ToolCallPart), ("toolu_note", ToolCallPart), ("toolu_b", ToolCallPart)]
+    assert sorted(called) == sorted([("toolu_look", NativeToolCallPart), *left])
+
+
+async def test_a_call_that_a_capability_handles_is_streamed_with_its_result(world: MakeWorld) -> None:
+    agent, deleted = deleter(world(DELETE), "stdio")
+    kinds: list[type] = []
+
+    async def watch(_: RunContext[None], stream: AsyncIterable[AgentStreamEvent]) -> None:
+        kinds.extend([type(event.part) async for event in stream if isinstance(event, PartStartEvent)])
+
+    approve = HandleDeferredToolCalls(handler=lambda _, requests: requests.build_results(approve_all=True))
+    first = await agent.run("go", event_stream_handler=watch, capabilities=[approve])
+    assert first.output == "a.txt is gone"
+    assert deleted == ["a.txt"]
+    assert kinds == [TextPart, NativeToolCallPart, NativeToolReturnPart, TextPart]
+
+
+@pytest.mark.parametrize("of_the_client", [False, True])
+async def test_a_client_of_ag_ui_sees_a_deferred_call_once(
+    world: MakeWorld, transport: Transport, of_the_client: bool
+) -> None:
+    from ag_ui import core  # not installed with the oldest pydantic-ai
+    from pydantic_ai.ui.ag_ui import AGUIAdapter
+
+    here = world(DELETE)
+    agent, _ = deleter(here, transport)
+    tools = []
+    if of_the_client:
+        agent = Agent(here.model(transport))
+        tools = [core.Tool(name="delete", description="Deletes a file.", parameters={"type": "object"})]
+    asked = core.RunAgentInput(
+        thread_id="thread",
+        run_id="run",
+        state={},
+        messages=[core.UserMessage(id="prompt", content="go")],
+        tools=tools,
+        context=[],
+        forwarded_props={},
+    )
+    events = [event async for event in AGUIAdapter(agent=agent, run_input=asked).run_stream()]
+    started = [event for event in events if isinstance(event, core.ToolCallStartEvent)]
+    assert [(event.tool_call_id, event.tool_call_name) for event in started] == [("toolu_delete", "delete")]
+    arguments = [event.delta for event in events if isinstance(event, core.ToolCallArgsEvent)]
+    assert [json.loads(delta) for delta in arguments] == [{"path": "a.txt"}]
+    assert isinstance(events[-1], core.RunFinishedEvent)
 
 
 async def test_a_run_that_takes_no_requests_says_so(world: MakeWorld) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
@@ -13,6 +13,7 @@ from pydantic_ai.messages import (
     NativeToolReturnPart,
     ToolCallPart,
 )
+from pydantic_ai.tools import ToolDefinition
 
 from . import _native
 from .answer import Reader
@@ -27,10 +28,12 @@ class Deferral:
     them as with any other model, so the run ends with its `DeferredToolRequests`.
     """
 
-    def __init__(self, names: Collection[str]) -> None:
+    def __init__(self, tools: Mapping[str, ToolDefinition]) -> None:
         self.ending = _native.Ending()
-        self._names = names
+        self._names = tools.keys()
         """The tools whose calls the agent can handle."""
+        self.announced = frozenset(name for name, tool in tools.items() if tool.defer)
+        """Those that need an approval or run elsewhere, as their definition says."""
         self._running = 0
         self._calls: dict[str, ToolCallPart] = {}
         self._results: dict[str, bytes] = {}

@@ -121,6 +121,12 @@ class _Prepared:
         if self.meter is not None:
             self.meter.is_answered = True
 
+    @property
+    def held_tools(self) -> frozenset[str]:
+        """The tools whose calls may be left to the agent."""
+        deferral = self.host.toolbox.deferral
+        return frozenset() if deferral is None else deferral.announced
+
     def deferred(
         self, parts: Sequence[ModelResponsePart]
     ) -> tuple[list[ModelResponsePart], RequestUsage] | None:
@@ -520,6 +526,7 @@ class ClaudeCodeModel(Model[None]):
                     _stop=ready.stop,
                     _answered=ready.meter_answered,
                     _deferred=ready.deferred,
+                    _held_tools=ready.held_tools,
                 )
                 # With the stream in its hands, a `FallbackModel` does not ask another model any more.
                 await response.wait_for_model()
@@ -705,8 +712,9 @@ class ClaudeCodeModel(Model[None]):
                 stack.push_async_exit(message_callbacks.end)
             if meter is not None and run is not None and run.tool_manager is not None:
                 tools.toolbox.meter, tools.toolbox.metered = meter, run.tool_manager
-                names = run.tool_manager.tools or {}
-                tools.toolbox.deferral = deferral = Deferral(names.keys())
+                agents_tools = (run.tool_manager.tools or {}).items()
+                deferral = Deferral({name: tool.tool_def for name, tool in agents_tools})
+                tools.toolbox.deferral = deferral
                 host.until = deferral.ending
             *history, last = read.messages
             request = {

@@ -12,6 +12,7 @@ from pydantic_ai.messages import (
     ModelResponsePart,
     ModelResponseStreamEvent,
     NativeToolCallPart,
+    NativeToolReturnPart,
     PartStartEvent,
     TextPart,
     ThinkingPart,
@@ -44,6 +45,8 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         [Sequence[ModelResponsePart]], tuple[list[ModelResponsePart], RequestUsage] | None
     ] = lambda _: None
     """Returns the parts and usage of an answer that ended at a call that cannot be made now."""
+    _held_tools: frozenset[str] = frozenset()
+    """The tools whose calls may be left to the agent. Only their results show that the CLI made them."""
     cli_response: CLIResponse | None = field(default=None, init=False)
     """What the CLI reports about the answer, once it is complete."""
     _final: list[ModelResponsePart] | None = field(default=None, init=False)
@@ -63,6 +66,8 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     """The calls with which the model submitted its output."""
     _held_back: list[str] = field(default_factory=list, init=False)
     """Text that is held back until the output."""
+    _held_calls: list[NativeToolCallPart] = field(default_factory=list, init=False)
+    """A call of such a tool, and the calls after it, which the CLI makes later."""
     _first: list[dict[str, Any]] = field(default_factory=list, init=False)
     """The events up to the first that the model causes."""
 
@@ -130,8 +135,24 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         elif known is not None:
             if self._reader.is_output(known):
                 self._output_calls.append(known)
+            elif isinstance(known, NativeToolCallPart):
+                self._held_calls.append(known)
+                yield from self._released(None)
+            elif isinstance(known, NativeToolReturnPart):
+                yield from self._released(known.tool_call_id)
+                yield self._parts_manager.handle_part(vendor_part_id=None, part=known)
             else:
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=known)
+
+    def _released(self, returned: str | None) -> Iterator[ModelResponseStreamEvent]:
+        """The calls that need not be held any longer, after the result of that call has come."""
+        held, self._held_calls = self._held_calls, []
+        for call in held:
+            is_held = call.tool_name in self._held_tools or self._held_calls
+            if is_held and call.tool_call_id != returned:
+                self._held_calls.append(call)
+            else:
+                yield self._parts_manager.handle_part(vendor_part_id=None, part=call)
 
     def _output(self, call_id: str, json: str) -> Iterator[ModelResponseStreamEvent]:
         """A piece of the output. The call that submits it comes first: earlier text is not output."""
@@ -170,8 +191,14 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         self.provider_details = cli_response.details
         self.provider_response_id = cli_response.session_id
         self.finish_reason = cli_response.finish_reason
+        output = output_of(answer["response"])
+        parts = [*self._parts_manager.get_parts(), *self._held_calls]
+        deferred = self._deferred(parts) if output is None else None
+        if deferred is None:
+            for call in self._held_calls:
+                yield self._parts_manager.handle_part(vendor_part_id=None, part=call)
         streamed = self._parts_manager.get_parts()
-        if (output := output_of(answer["response"])) is not None:
+        if output is not None:
             *calls, last = self._reader.output(self._output_calls, output)
             more = [*self._held(last), *calls]
             if self._written:
@@ -183,7 +210,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
                 more.append(last)
             for part in more:
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=part)
-        elif (deferred := self._deferred(streamed)) is not None:
+        elif deferred is not None:
             self._final, self._usage = deferred
             for part in self._final:
                 if part not in streamed:
