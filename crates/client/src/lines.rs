@@ -26,6 +26,8 @@ pub(crate) struct Lines {
     handshake: Handshake,
     stdin: Arc<Stdin>,
     stdout: LineReader<pipe::Receiver>,
+    /// Whether a line that is not MCP was reported. One warning says enough, and a server can write many.
+    has_warned: bool,
     _writer: AbortOnDropHandle<()>,
 }
 
@@ -58,7 +60,7 @@ impl Lines {
         let stdin = Arc::new(Stdin { pipe: stdin, unwritten: Mutex::default(), more: Notify::new() });
         let writer = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&stdin).write_rest()));
         let (handshake, stdout) = (Handshake::default(), LineReader::new(stdout));
-        Self { server, exchange, handshake, stdin, stdout, _writer: writer }
+        Self { server, exchange, handshake, stdin, stdout, has_warned: false, _writer: writer }
     }
 
     pub(crate) fn stdin(&self) -> Weak<Stdin> {
@@ -222,11 +224,14 @@ impl Transport<RoleClient> for Lines {
                         return Some(message);
                     }
                 }
-                Ok(None) => {}
-                Err(error) => {
+                Err(error) if !std::mem::replace(&mut self.has_warned, true) => {
                     let (server, bytes) = (&*self.server, line.len());
-                    tracing::warn!(server, bytes, %error, "the server wrote a line to stdout that is not MCP");
+                    tracing::warn!(
+                        server, bytes, %error,
+                        "the server wrote a line to stdout that is not MCP; further ones are not reported"
+                    );
                 }
+                Ok(None) | Err(_) => {}
             }
         }
     }

@@ -27,6 +27,9 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(30
 /// After this time without an end, the pauses begin from the first one again.
 const STEADY: Duration = Duration::from_secs(10);
 
+/// The limit of a server's instructions, which clients give to their model.
+const MAX_INSTRUCTIONS_BYTES: usize = 64 * 1024;
+
 /// Any MCP server as a source of tools: a child process, or a URL.
 ///
 /// ```no_run
@@ -121,7 +124,7 @@ impl McpServer {
         &self.shared.name
     }
 
-    /// The server info; `None` while the server is down.
+    /// The server info; `None` while the server is down. Instructions over 64 KB are cut.
     #[must_use]
     pub fn info(&self) -> Option<ServerInfo> {
         let Now::Up(connection) = &*self.shared.now.borrow() else { return None };
@@ -129,7 +132,11 @@ impl McpServer {
         let name = said.server_info.as_ref().map_or(self.name(), |own| &own.name);
         let mut info = ServerInfo::new(name);
         info.version = said.server_info.as_ref().map_or_else(String::new, |own| own.version.clone());
-        info.instructions.clone_from(&said.instructions);
+        info.instructions = said.instructions.as_deref().map(|text| {
+            let end =
+                (0..=text.len().min(MAX_INSTRUCTIONS_BYTES)).rev().find(|end| text.is_char_boundary(*end));
+            text[..end.unwrap_or(0)].to_owned()
+        });
         Some(info)
     }
 
@@ -207,6 +214,17 @@ impl Shared {
         }
         self.greet_with(link.greeting());
         self.set_tools(list);
+        let said = link.connection.info();
+        let bytes = said.and_then(|said| Some(said.instructions.as_ref()?.len())).unwrap_or(0);
+        if bytes > MAX_INSTRUCTIONS_BYTES {
+            let (server, limit) = (&*self.name, MAX_INSTRUCTIONS_BYTES);
+            tracing::warn!(
+                server,
+                bytes,
+                limit,
+                "the server's instructions are longer than the limit, and are cut"
+            );
+        }
         let (shared, connection) = (Arc::downgrade(self), Arc::clone(&link.connection));
         let changes = Arc::clone(&link.changes);
         link.helpers.spawn(async move {

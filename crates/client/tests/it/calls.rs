@@ -2,7 +2,7 @@
 
 use toolbridge_core::{CallContext, CallMeta, ServerInfo, Step, ToolSource, Underway};
 
-use crate::support::{call, call_of, names, started, text, until, within};
+use crate::support::{call, call_of, log, names, started, text, until, within};
 
 #[tokio::test]
 async fn arguments_and_results_pass_as_they_were_written() {
@@ -121,9 +121,28 @@ async fn a_server_that_ends_at_an_unknown_method_gets_the_old_handshake() {
 }
 
 #[tokio::test]
-async fn other_lines_on_a_servers_stdout_are_skipped() {
+async fn other_lines_on_a_servers_stdout_are_skipped_with_one_warning() {
+    let (log, subscriber) = log();
+    let _guard = tracing::subscriber::set_default(subscriber);
     let server = started(&["chatty", "2025-06-18"]).await;
     assert_eq!(names(&server).len(), 4);
+    let text = log.text();
+    assert_eq!(text.matches("WARN").count(), 2, "the other one is about a tool: {text}");
+    assert_eq!(text.matches("a line to stdout that is not MCP").count(), 1, "{text}");
+}
+
+#[tokio::test]
+async fn long_instructions_of_a_server_are_cut_with_a_warning() {
+    let (log, subscriber) = log();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = started(&["wordy", "2025-06-18"]).await;
+    let instructions = server.info().unwrap().instructions.unwrap();
+    assert_eq!(
+        instructions,
+        format!("-{}", "é".repeat(32_767)),
+        "65,535 bytes: 64 KB would end within a character"
+    );
+    assert!(log.text().contains("instructions are longer than the limit"), "{}", log.text());
 }
 
 #[tokio::test]
