@@ -74,7 +74,7 @@ pub(crate) enum Command {
   toolbridge demo --json | jq .calls
   toolbridge demo --serve               then point an MCP client at the config it prints; ends with stdin")]
     Demo {
-        /// Host the demo tools until stdin ends or SIGINT/SIGTERM; print one JSON line with `socket`, `schema` and `mcp_config`
+        /// Host the demo tools until stdin ends or SIGINT/SIGTERM/SIGHUP; print one JSON line with `socket`, `schema` and `mcp_config`
         #[arg(long, conflicts_with = "json")]
         serve: bool,
         /// The name under which `toolbridge attach` finds the tools that --serve hosts
@@ -105,7 +105,7 @@ pub(crate) enum Command {
 
 The name of a source is `docs`, `demo`, the server's name in FILE, the hosts' name in URL, or the name that the server of COMMAND reports;
 sessions have none.
-It ends on SIGINT or SIGTERM, and on stdin and stdout when its client disconnects; it stops the servers that it started."
+It ends on SIGINT, SIGTERM or SIGHUP, and on stdin and stdout when its client disconnects; it stops the servers that it started."
     )]
     Serve(Box<ServeArgs>),
     /// Ask a model in the Claude Code CLI, which may call tools of this process
@@ -162,7 +162,7 @@ HARD_MAX_CHARS, DOCS_CACHE, DOCS_DAILY and LOG_LEVEL. One JSON line for each cal
         /// Remove the stale ones
         #[arg(long)]
         clean: bool,
-        /// Refresh the list every second, until SIGINT or SIGTERM
+        /// Refresh the list every second, until SIGINT, SIGTERM or SIGHUP
         #[arg(long, conflicts_with = "clean")]
         watch: bool,
         /// Print one JSON array; with --watch, one on each line

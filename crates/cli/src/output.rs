@@ -8,7 +8,6 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use toolbridge::core::{show_hint, with_causes};
 use toolbridge::{Hint, hint_of};
@@ -22,17 +21,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::args::LOG_VARIABLE;
 use crate::question::IS_OPEN;
 
-/// Waits for SIGINT or SIGTERM and returns the exit code that shells use for it. Must be called inside a
+/// Waits for SIGINT, SIGTERM or SIGHUP and returns the exit code that shells use for it. Must be called inside a
 /// runtime.
 pub(crate) fn ending_signal() -> io::Result<impl Future<Output = ExitCode>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => ExitCode::from(130),
-            _ = terminate.recv() => ExitCode::from(143),
-        }
-    })
+    let signalled = toolbridge::ending_signal()?;
+    Ok(async { signalled.await.into() })
 }
 
 /// Waits for the end of stdin in a thread of our own, because tokio's stdin panics if it cannot start a

@@ -40,7 +40,7 @@ pub fn run_bridge_if_asked() {
 }
 
 /// Runs a bridge between this process's stdin and stdout and the session at `socket`, until stdin ends,
-/// stdout is closed, a SIGINT or SIGTERM arrives, or the process that started this one has exited.
+/// stdout is closed, a SIGINT, SIGTERM or SIGHUP arrives, or the process that started this one has exited.
 ///
 /// `trace` is a file for a trace; without it, `TOOLBRIDGE_TRACE` can name one, which sessions use.
 ///

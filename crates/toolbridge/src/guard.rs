@@ -239,24 +239,31 @@ fn install_handlers() -> io::Result<PipeReader> {
     _ = told.into_raw_fd();
     for signal in [Signal::CHILD, HURRY, Signal::TERM, Signal::INT, Signal::HUP] {
         // An ignored signal stays ignored, because the CLI inherits that; but we need these two.
-        let is_needed = [Signal::CHILD, HURRY].contains(&signal);
-        handle(signal, is_needed)?;
+        if [Signal::CHILD, HURRY].contains(&signal) || !is_ignored(signal) {
+            handle(signal)?;
+        }
     }
     unblock_signals();
     Ok(signals)
 }
 
-fn handle(signal: Signal, even_if_ignored: bool) -> io::Result<()> {
+/// Whether this process was started with a signal ignored, as `nohup` does with SIGHUP.
+pub(crate) fn is_ignored(signal: Signal) -> bool {
+    #[expect(unsafe_code, reason = "there is no other way to ask for the action of a signal")]
+    // SAFETY: all that is passed is valid; nothing is changed.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal.as_raw(), std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+fn handle(signal: Signal) -> io::Result<()> {
     #[expect(unsafe_code, reason = "there is no other way to handle a signal without a runtime")]
     // SAFETY: all that is passed is valid, and the handler does only what a handler may: atomics and a write.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(signal.as_raw(), std::ptr::null(), &raw mut action) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if action.sa_sigaction == libc::SIG_IGN && !even_if_ignored {
-            return Ok(());
-        }
+        libc::sigemptyset(&raw mut action.sa_mask);
         action.sa_sigaction = on_signal as extern "C" fn(i32) as libc::sighandler_t;
         action.sa_flags = libc::SA_RESTART | libc::SA_NOCLDSTOP;
         if libc::sigaction(signal.as_raw(), &raw const action, std::ptr::null_mut()) != 0 {

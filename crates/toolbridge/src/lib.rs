@@ -77,7 +77,7 @@ pub use guard::run_guard_if_asked;
 pub use runtime::{runtime, small_runtime};
 pub use schemars;
 #[cfg(feature = "bridge")]
-pub use stdio::{StdioError, serve_stdio, serve_stdio_async};
+pub use stdio::{StdioError, ending_signal, serve_stdio, serve_stdio_async};
 #[cfg(feature = "claude")]
 #[doc(hidden)]
 pub use toolbridge_claude as claude;

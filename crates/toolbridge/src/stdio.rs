@@ -1,15 +1,18 @@
 //! An MCP server on this process's stdin and stdout.
 
+use std::future::pending;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::process::Signal;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
 use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, Serving, serve_with, stdio};
 
+use crate::guard::is_ignored;
 use crate::runtime::small_runtime;
 
 /// Why serving on stdin and stdout failed.
@@ -28,7 +31,7 @@ pub enum StdioError {
 }
 
 /// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends,
-/// stdout is closed, a SIGINT or SIGTERM arrives, or the process that started this one has exited. Nothing
+/// stdout is closed, a SIGINT, SIGTERM or SIGHUP arrives, or the process that started this one has exited. Nothing
 /// else may use stdin and stdout.
 ///
 /// `trace` is a file for a trace; without it, `TOOLBRIDGE_TRACE` can name one.
@@ -87,18 +90,32 @@ async fn until_end(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer
     // The session of the CLI that started this process.
     let session_id = std::env::var("CLAUDE_CODE_SESSION_ID").ok();
     let serving = Serving { info, tracer, session_id };
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let signalled = ending_signal()?;
     let (stdin, stdout, client) = stdio()?;
     let (lines_in, lines_out) = (LineReader::new(stdin), LineWriter::new(stdout));
     tokio::select! {
         served = serve_with(source, serving, lines_in, lines_out) => {
             served.map_err(|(ServeError::Read(error) | ServeError::Write(error))| error)
         }
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
+        _ = signalled => Ok(()),
         () = client.gone(give_memory_back) => Ok(()),
     }
+}
+
+/// Waits for SIGINT, SIGTERM or SIGHUP, and returns the exit code that shells use for it. Must be called inside
+/// a runtime. A SIGHUP that is ignored, as under `nohup`, stays ignored.
+#[doc(hidden)]
+pub fn ending_signal() -> io::Result<impl Future<Output = u8>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = if is_ignored(Signal::HUP) { None } else { Some(signal(SignalKind::hangup())?) };
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => 130,
+            _ = terminate.recv() => 143,
+            () = async { match &mut hang_up { Some(signal) => drop(signal.recv().await), None => pending().await } } => 129,
+        }
+    })
 }
 
 /// Returns free memory to the system after large calls.

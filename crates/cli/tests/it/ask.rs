@@ -249,7 +249,9 @@ fn a_server_refused_by_the_cli_is_an_error() {
 
 #[test]
 fn a_signal_ends_everything_at_once() {
-    for (signal, want, usual) in [(Signal::INT, 130, "stdio"), (Signal::TERM, 143, "sdk")] {
+    for (signal, want, usual) in
+        [(Signal::INT, 130, "stdio"), (Signal::TERM, 143, "sdk"), (Signal::HUP, 129, "stdio")]
+    {
         for transport in ["stdio", "sdk"].into_iter().filter(|one| thorough() || *one == usual) {
             let script = "text Hold on.\ncall wait {\"ms\": 600000}\n---\ntext done";
             let (model, home) = (ScriptedModel::start(script), TempDir::new().unwrap());

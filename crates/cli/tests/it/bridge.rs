@@ -252,9 +252,10 @@ fn a_client_that_stops_reading_costs_bounded_memory_and_loses_nothing() {
 fn it_ends_with_zero_at_once_on_each_kind_of_end() {
     type End = fn(&mut McpClient);
     let host = Host::start();
-    let ends: [(&str, End); 4] = [
+    let ends: [(&str, End); 5] = [
         ("SIGINT", |client| client.bridge.signal(Signal::INT)),
         ("SIGTERM", |client| client.bridge.signal(Signal::TERM)),
+        ("SIGHUP", |client| client.bridge.signal(Signal::HUP)),
         ("end of stdin", McpClient::end_input),
         ("client gone", McpClient::hang_up),
     ];

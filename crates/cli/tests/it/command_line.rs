@@ -175,7 +175,7 @@ fn the_demo_can_print_json() {
 
 #[test]
 fn a_host_prints_its_paths_and_ends_on_every_kind_of_end() {
-    for signal in [None, Some(Signal::INT), Some(Signal::TERM)] {
+    for signal in [None, Some(Signal::INT), Some(Signal::TERM), Some(Signal::HUP)] {
         let mut host = Host::start();
         assert_eq!(
             host.config,
@@ -397,7 +397,7 @@ fn a_program_can_be_its_own_bridge() {
 
 #[test]
 fn an_interrupted_demo_leaves_nothing_behind() {
-    for (signal, want) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+    for (signal, want) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let dir = TempDir::new().unwrap();
         let child = toolbridge().arg("demo").env("TMPDIR", dir.path()).stdout(Stdio::null()).spawn().unwrap();
         let mut demo = Process(child);

@@ -396,6 +396,41 @@ fn a_named_session_ignores_stdin_and_ends_on_a_signal() {
     world.nothing_is_left();
 }
 
+#[test]
+fn a_hangup_ends_every_mode_and_nothing_is_left() {
+    let world = World::new();
+    let workspace = world.path("notes").to_str().unwrap().to_owned();
+    assert_eq!(run(&mut world.toolbridge(&["docs", "--init", "--workspace", &workspace])).0, 0);
+    let with_server = [&["serve", "--"], &OURS[..]].concat();
+    for args in [&with_server[..], &["docs", "--workspace", &workspace], &["attach"]] {
+        let mut client = McpClient::start_command(world.toolbridge(args));
+        client.initialize();
+        client.bridge.signal(Signal::HUP);
+        assert_eq!(client.bridge.wait_within(PATIENCE).code(), Some(0), "{args:?}");
+        world.nothing_is_left();
+    }
+    for front in [["--name", "sums"], ["--http", "127.0.0.1:0"]] {
+        let (mut served, _) = world.start(&[&front[..], &["--"], &OURS].concat());
+        served.signal(Signal::HUP);
+        assert_eq!(served.wait_within(PATIENCE).code(), Some(0), "{front:?}");
+        world.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_hangup_that_is_ignored_stays_ignored() {
+    // As `nohup` starts a program.
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_toolbridge")]);
+    command.args(["serve", "--demo", "--http", "127.0.0.1:0"]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut served = Process(command.spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(served.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", served.pid())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() & 1, 1, "{status}");
+}
+
 /// An MCP server that only SIGKILL ends.
 fn stubborn(world: &World) -> String {
     let server = OURS.join(" ");
