@@ -1,16 +1,20 @@
 //! A server as a child process that does not outlive this process.
 
 use std::io;
-use std::process::{Command, ExitStatus};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use toolbridge_ipc::child::{self, Exit, Group, Pipes};
 use toolbridge_ipc::guard;
 
 /// How long a server may take to exit once its stdin is closed, and again after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Ends what is left of the process group `$0` when stdin ends, with the same pauses as [`Process`]'s `drop`.
+const END_GROUP: &str = "read _; sleep 2; kill -TERM -$0 && sleep 2 && kill -KILL -$0";
 
 /// A running server. Dropping it ends its process group; its stdin should be closed by then.
 #[derive(Debug)]
@@ -28,7 +32,13 @@ impl Process {
         guard::end_with_parent(&mut command, Signal::TERM);
         let pipes = Pipes::to(&mut command)?;
         let (group, exit) = child::start(command, Group::of, |group: &Group, child| {
-            group.reap(child, |leader| _ = kill_process_group(leader, Signal::KILL))
+            let watcher = watch(group.leader());
+            let status = group.reap(child, |leader| _ = kill_process_group(leader, Signal::KILL));
+            match watcher {
+                Ok(mut watcher) => _ = watcher.kill().and_then(|()| watcher.wait()),
+                Err(error) => tracing::debug!(%error, "a server had no watcher"),
+            }
+            status
         })?;
         Ok((Self { group, exit, parent: std::process::id() }, pipes))
     }
@@ -46,6 +56,16 @@ impl Process {
     pub(crate) fn exit(&self) -> Exit {
         self.exit.clone()
     }
+}
+
+/// Starts a shell that ends a process group when this process is killed: only this process holds the other end
+/// of its stdin. The system itself can only signal the leader.
+fn watch(group: Pid) -> io::Result<Child> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", END_GROUP]).arg(group.as_raw_nonzero().to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // A group of its own: it must survive what ends the group of this process.
+    command.env_clear().current_dir("/").process_group(0).spawn()
 }
 
 /// Waits for the end of the process.

@@ -468,13 +468,23 @@ fn a_signal_while_servers_are_started_ends_them_too() {
 }
 
 #[test]
-fn a_server_ends_when_toolbridge_is_killed() {
+fn a_server_and_what_it_has_started_end_when_toolbridge_is_killed() {
     let world = World::new();
-    let (mut served, _) = world.start(&[&["--name", "sums", "--"], &OURS[..]].concat());
-    assert_eq!(world.servers("serve --demo").len(), 2, "toolbridge and its server");
-    served.0.kill().unwrap();
-    served.0.wait().unwrap();
-    eventually("no process is left", PATIENCE, || processes_of(world.0.path()).next().is_none());
+    let command_line = OURS.join(" ");
+    // The shells ignore SIGTERM and the end of stdin, and each has another process below it.
+    let script = world.write(
+        "deep.sh",
+        format!(
+            "trap '' TERM\n(while :; do sleep 1000; done) &\n(sleep 1000) &\n{command_line}\nsleep 1000\n"
+        ),
+    );
+    for server in [&OURS[..], &["sh", &script]] {
+        let (mut host, _) = world.start(&[&["--name", "sums", "--"], server].concat());
+        assert!(!world.servers("serve --demo").is_empty());
+        host.0.kill().unwrap();
+        host.0.wait().unwrap();
+        eventually("no process is left", PATIENCE, || processes_of(world.0.path()).next().is_none());
+    }
 }
 
 /// Checks the exit code, the error and the hint.
