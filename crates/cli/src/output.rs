@@ -12,9 +12,7 @@ use tokio::sync::oneshot;
 use toolbridge::core::{show_hint, with_causes};
 use toolbridge::{Hint, hint_of};
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::LevelFilter;
-#[cfg(feature = "otel")]
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -154,7 +152,8 @@ pub(crate) fn log_to_stderr(level: LevelFilter) -> Listeners {
     let stderr = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .with_filter(level);
+        // Only our own crates: what others log may contain URLs with passwords.
+        .with_filter(Targets::new().with_target("toolbridge", level));
     let registry = tracing_subscriber::registry().with(stderr);
     #[cfg(not(feature = "otel"))]
     {

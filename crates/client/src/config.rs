@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use toolbridge_core::Combined;
 
 use crate::expand::expand;
-use crate::target::{CommandTarget, McpServerBuilder, UrlTarget, prefix_of};
+use crate::target::{CommandTarget, McpServerBuilder, UrlTarget, prefix_of, without_secrets};
 use crate::{McpServer, ServerError};
 
 /// The servers of a config file, not yet started; made by [`McpServer::from_config`].
@@ -129,7 +129,8 @@ impl Entry<'_> {
             }
             None | Some("stdio") => self.command(),
             Some("http" | "streamable-http") => self.url(),
-            Some(kind) => {
+            Some(_) => {
+                let kind = self.unexpanded("type");
                 let reason = format!(
                     "there is no server of the type `{kind}` here; Streamable HTTP is supported, which is `http`, and \
                      commands, which are `stdio`"
@@ -144,7 +145,11 @@ impl Entry<'_> {
         let Some(command) = self.text("command")?.filter(|command| !command.is_empty()) else {
             return Err(wrong(&self.place, "there is no `command`, nor a `url` with `\"type\": \"http\"`"));
         };
-        let mut server = McpServerBuilder::new(CommandTarget::new(command));
+        let mut target = CommandTarget::new(command);
+        target.shown_program = self.unexpanded("command").into();
+        target.shown_path =
+            self.members.get("env").and_then(|env| Some(env.get("PATH")?.as_str()?.to_owned()));
+        let mut server = McpServerBuilder::new(target);
         if let Some(args) = self.members.get("args") {
             let Some(args) = args.as_array() else {
                 return Err(wrong(self.at("args"), "this is not a list of strings"));
@@ -164,7 +169,9 @@ impl Entry<'_> {
         let Some(url) = self.text("url")?.filter(|url| !url.is_empty()) else {
             return Err(wrong(&self.place, "there is no `url`, such as `https://example.com/mcp`"));
         };
-        let mut server = McpServerBuilder::new(UrlTarget::new(url));
+        let mut target = UrlTarget::new(url);
+        target.shown = without_secrets(self.unexpanded("url"));
+        let mut server = McpServerBuilder::new(target);
         for (name, value) in self.texts("headers")? {
             server = server.header(name, value);
         }
@@ -173,6 +180,11 @@ impl Entry<'_> {
 
     fn at(&self, member: &str) -> String {
         format!("{}.{member}", self.place)
+    }
+
+    /// A string as it stands in the file, for errors: the values of variables may be secret.
+    fn unexpanded(&self, member: &str) -> &str {
+        self.members.get(member).and_then(Value::as_str).unwrap_or_default()
     }
 
     fn text(&self, member: &str) -> Result<Option<String>, Wrong> {
@@ -217,6 +229,7 @@ fn only_members(members: &Map<String, Value>, place: &str, known: &[&str]) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::Target;
 
     fn check(config: &str) -> String {
         let variables = |name: &str| (name == "SET").then(|| "value".to_owned());
@@ -292,7 +305,23 @@ mod tests {
         let servers = read(&serde_json::from_str(config).unwrap(), &variables).unwrap();
         assert_eq!(servers.names(), ["a", "b"]);
         let shown = format!("{servers:?}");
-        assert!(shown.contains("http://host/value") && shown.contains(r#"program: "value/bin""#), "{shown}");
+        assert!(
+            shown.contains("${UNSET:-host}/${SET}") && shown.contains(r#"program: "${SET}/bin""#),
+            "{shown}"
+        );
+        assert!(!shown.contains("value"), "{shown}");
+        let [Target::Url(url), Target::Command(command)] =
+            [0, 1].map(|place| servers.0[place].target.clone())
+        else {
+            panic!("{shown}")
+        };
+        let command = command.command();
+        assert_eq!((&*url.url, &url.headers[0].1[..]), ("http://host/value", "value"));
+        assert_eq!(command.get_program(), "value/bin");
+        assert!(
+            command.get_args().eq(["value"])
+                && command.get_envs().eq([("K".as_ref(), Some("value".as_ref()))])
+        );
         assert_eq!(servers.only(["b", "c"]).names(), ["b"]);
     }
 }

@@ -36,7 +36,7 @@ use crate::ServerError;
 use crate::exchange::{Exchange, Sifted};
 use crate::fetch::Fetch;
 use crate::open::{BeginError, reason};
-use crate::target::{UrlTarget, without_secrets};
+use crate::target::UrlTarget;
 
 /// The accepted content types.
 const ACCEPTED: &str = "application/json, text/event-stream";
@@ -78,13 +78,14 @@ pub(crate) fn connect(
     exchange: Arc<Exchange>,
 ) -> Result<impl rmcp::transport::Transport<RoleClient> + 'static, ServerError> {
     let bad = |reason: String| ServerError::Url { server: server.to_owned(), reason };
-    let shown = without_secrets(&target.url);
+    let shown = &target.shown;
     let url = Uri::try_from(&target.url).map_err(|error| bad(format!("`{shown}`: {error}")))?;
     match url.scheme_str() {
         Some("http") => {}
         Some("https") if cfg!(feature = "https") => {}
         Some("https") => return Err(bad(format!("`{shown}` needs the feature `https`"))),
-        Some(scheme) => {
+        Some(_) => {
+            let scheme = shown.split(':').next().unwrap_or_default();
             return Err(bad(format!("`{shown}` begins with `{scheme}`, not with `http` or `https`")));
         }
         None => return Err(bad(format!("`{shown}` does not begin with `http` or `https`"))),
@@ -384,7 +385,7 @@ pub(crate) fn server_error(
     error: BeginError,
     limit: Duration,
 ) -> ServerError {
-    let (server, url) = (server.to_owned(), without_secrets(&target.url));
+    let (server, url) = (server.to_owned(), target.shown.clone());
     let error = match error {
         BeginError::Silent => return ServerError::Silent { server, limit, said: None },
         BeginError::List(error) => return ServerError::Protocol { server, reason: error.to_string() },

@@ -102,7 +102,7 @@ pub(crate) async fn open(
             #[cfg(not(feature = "http"))]
             Err(ServerError::Url {
                 server: server.to_string(),
-                reason: format!("`{}` needs the feature `http`", crate::target::without_secrets(&target.url)),
+                reason: format!("`{}` needs the feature `http`", target.shown),
             })
         }
     }

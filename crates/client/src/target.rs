@@ -19,7 +19,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct McpServerBuilder<T = Target> {
     name: Option<String>,
     timeout: Duration,
-    target: T,
+    pub(crate) target: T,
 }
 
 /// A command to start, see [`McpServer::command`].
@@ -29,12 +29,17 @@ pub struct CommandTarget {
     args: Vec<OsString>,
     env: BTreeMap<OsString, OsString>,
     dir: Option<PathBuf>,
+    /// The program and the PATH for errors: in a configuration, values of variables are left out.
+    pub(crate) shown_program: String,
+    pub(crate) shown_path: Option<String>,
 }
 
 /// A URL to connect to, see [`McpServer::url`].
 #[derive(Clone)]
 pub struct UrlTarget {
     pub(crate) url: String,
+    /// The URL for errors: without secrets and, in a configuration, without values of variables.
+    pub(crate) shown: String,
     pub(crate) headers: Vec<(String, String)>,
 }
 
@@ -184,7 +189,8 @@ pub(crate) fn without_secrets(url: &str) -> String {
 impl CommandTarget {
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
         let program = program.as_ref().to_owned();
-        Self { program, args: Vec::new(), env: BTreeMap::new(), dir: None }
+        let (shown_program, shown_path) = (program.to_string_lossy().into_owned(), None);
+        Self { program, args: Vec::new(), env: BTreeMap::new(), dir: None, shown_program, shown_path }
     }
 
     pub(crate) fn command(&self) -> Command {
@@ -198,7 +204,7 @@ impl CommandTarget {
 
     /// The error of a failed start.
     pub(crate) fn cannot_start(&self, server: &str, error: std::io::Error) -> ServerError {
-        let (server, command) = (server.to_owned(), self.program.to_string_lossy().into_owned());
+        let (server, command) = (server.to_owned(), self.shown_program.clone());
         if let Some(dir) = self.dir.as_ref().filter(|dir| !dir.is_dir()) {
             let error =
                 std::io::Error::new(error.kind(), format!("there is no directory `{}`", dir.display()));
@@ -207,16 +213,20 @@ impl CommandTarget {
         if error.kind() != std::io::ErrorKind::NotFound {
             return ServerError::Start { server, command, error };
         }
-        let path = self.env.get(OsStr::new("PATH")).cloned().or_else(|| std::env::var_os("PATH"));
-        let is_path = command.contains('/');
-        let path = (!is_path).then(|| path.unwrap_or_default().to_string_lossy().into_owned());
+        let path = || {
+            let path = self.env.get(OsStr::new("PATH")).cloned().or_else(|| std::env::var_os("PATH"));
+            let path = path.unwrap_or_default().to_string_lossy().into_owned();
+            self.shown_path.clone().unwrap_or(path)
+        };
+        let path = (!self.program.as_encoded_bytes().contains(&b'/')).then(path);
         ServerError::NotFound { server, command, path }
     }
 }
 
 impl UrlTarget {
     pub(crate) fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), headers: Vec::new() }
+        let url = url.into();
+        Self { shown: without_secrets(&url), url, headers: Vec::new() }
     }
 }
 
@@ -237,11 +247,11 @@ impl fmt::Debug for CommandTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let env: Vec<_> = self.env.keys().collect();
         f.debug_struct("Command")
-            .field("program", &self.program)
+            .field("program", &self.shown_program)
             .field("args", &format_args!("{} arguments", self.args.len()))
             .field("env", &env)
             .field("dir", &self.dir)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -249,7 +259,7 @@ impl fmt::Debug for CommandTarget {
 impl fmt::Debug for UrlTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
-        f.debug_struct("Url").field("url", &without_secrets(&self.url)).field("headers", &headers).finish()
+        f.debug_struct("Url").field("url", &self.shown).field("headers", &headers).finish()
     }
 }
 

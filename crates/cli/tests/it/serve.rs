@@ -487,6 +487,45 @@ fn a_server_and_what_it_has_started_end_when_toolbridge_is_killed() {
     }
 }
 
+#[test]
+fn no_log_level_shows_a_password_or_the_value_of_a_variable() {
+    let world = World::new();
+    let (_served, printed) = world.start(&["--demo", "--http", "127.0.0.1:0"]);
+    let url = printed["url"].as_str().unwrap().replace("http://", "http://ann:${SECRET}@");
+    let of = |entry: Value| world.write("mcp.json", json!({ "mcpServers": { "it": entry } }).to_string());
+    let says = |args: &[&str], proxy: Option<&str>| {
+        let mut command = world.toolbridge(&["--log", "trace", "serve"]);
+        command.args(args).env("SECRET", "sesame").stdin(Stdio::null());
+        command.envs(proxy.map(|proxy| ("http_proxy", proxy)));
+        let (code, stdout, stderr) = run(&mut command);
+        let encoded = "c2VzYW1l";
+        assert!(!stderr.contains("sesame") && !stderr.contains(encoded), "{args:?}: {stderr}");
+        assert_eq!(stdout, "", "{args:?}");
+        (code, stderr)
+    };
+    let web = json!({ "type": "http", "url": url, "headers": { "x-key": "${SECRET}" } });
+    // Its client has left already.
+    assert_eq!(says(&["--mcp-config", &of(web.clone())], None).0, 0);
+    let (code, stderr) = says(&["--mcp-config", &of(web)], Some("http://ann:sesame@127.0.0.1:1"));
+    assert!(code == 1 && stderr.contains("cannot connect to `http://127.0.0.1:"), "{stderr}");
+    assert_eq!(says(&["--nats-tools", "nats://ann:sesame@127.0.0.1:1/gpu"], None).0, 1);
+    for (entry, want) in [
+        (json!({ "command": "${SECRET}" }), "there is no command `${SECRET}` on the PATH"),
+        (json!({ "command": "/${SECRET}/run" }), "there is no file `/${SECRET}/run`"),
+        (
+            json!({ "command": "no-such", "env": { "PATH": "/${SECRET}" } }),
+            "on the PATH, which is `/${SECRET}`",
+        ),
+        (json!({ "type": "${SECRET}" }), "no server of the type `${SECRET}`"),
+        (json!({ "type": "http", "url": "${SECRET}" }), "`${SECRET}` does not begin with `http`"),
+        (json!({ "type": "http", "url": "${SECRET}://a/b" }), "begins with `${SECRET}`"),
+        (json!({ "type": "http", "url": "http://127.0.0.1:1/${SECRET}" }), "`http://127.0.0.1:1/${SECRET}`"),
+    ] {
+        let (code, stderr) = says(&["--mcp-config", &of(entry)], None);
+        assert!(code == 1 && stderr.contains(want), "{stderr}, not {want}");
+    }
+}
+
 /// Checks the exit code, the error and the hint.
 #[track_caller]
 fn refused(world: &World, args: &[&str], want: (i32, &str, &str)) {
