@@ -338,8 +338,12 @@ impl Driver {
         raw: &RawJson,
         interrupted: Option<Reason>,
     ) -> Result<ResponseWithMetadata, ClaudeCodeError> {
-        let expected = Expected { output: self.plan.wants_output, interrupted: interrupted.is_some() };
-        let Collected { parts, model, .. } = std::mem::take(&mut self.collected);
+        let Collected { parts, model, error, .. } = std::mem::take(&mut self.collected);
+        let expected = Expected {
+            output: self.plan.wants_output,
+            interrupted: interrupted.is_some(),
+            login_failed: error.as_deref() == Some("authentication_failed"),
+        };
         self.collected.model.clone_from(&model);
         match answer(raw, parts, model, expected) {
             Err(ClaudeCodeError::CliInterrupted { .. }) if interrupted == Some(Reason::Timeout) => {

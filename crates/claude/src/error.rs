@@ -132,7 +132,7 @@ pub enum ExecutionKind {
     Exit,
     /// It returned no result in time.
     Timeout(Duration),
-    /// The API refused the credentials.
+    /// The CLI has no login, or the API refused it.
     Authentication,
     /// The API's rate limit was reached.
     RateLimit,
@@ -164,9 +164,10 @@ impl ExecutionKind {
             Self::Start => ("start", Some("check the path and the working directory")),
             Self::Exit => ("exit", Some("`toolbridge doctor` says whether the CLI works")),
             Self::Timeout(_) => ("timeout", Some("give the request a longer time-out, or ask for less")),
-            Self::Authentication => {
-                ("authentication", Some("log in: run `claude` once, or set ANTHROPIC_API_KEY"))
-            }
+            Self::Authentication => (
+                "authentication",
+                Some("log in: run `claude` once, or set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN"),
+            ),
             Self::RateLimit => ("rate_limit", Some("try again in a while")),
             Self::Api => ("api", Some("try again in a while")),
             Self::InvalidRequest => ("invalid_request", None),
@@ -347,7 +348,7 @@ mod tests {
             (
                 || ClaudeCodeError::execution(ExecutionKind::Authentication, "no login"),
                 "no login",
-                "log in: run `claude` once, or set ANTHROPIC_API_KEY",
+                "log in: run `claude` once, or set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN",
             ),
             (
                 || RegistrationError::EmptyName.into(),

@@ -74,4 +74,4 @@ pub use settings::{
 pub use stream::ResponseStream;
 pub use subagent::Subagent;
 pub use transport::Transport;
-pub use version::{cli_version, takes_plain_prompts};
+pub use version::{cli_login, cli_version, takes_plain_prompts};

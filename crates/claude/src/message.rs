@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::part::Part;
 use crate::permission::RawPermissionRequest;
 use crate::question::AskRequest;
+use crate::response::lenient;
 
 /// A line of the CLI's output.
 #[derive(Debug)]
@@ -23,8 +24,8 @@ pub(crate) enum Line {
     Response { id: String, response: Result<RawJson, String> },
     /// The end of a request.
     Result(RawJson),
-    /// Output of the model, and the model's name.
-    Assistant { model: Option<String>, events: Vec<Event> },
+    /// Output of the model, the model's name, and the kind of error, if the text is that of an error.
+    Assistant { model: Option<String>, error: Option<String>, events: Vec<Event> },
     /// The model begins a tool call, in the block with this index.
     Call { index: u64, id: String, name: String },
     /// The next piece of the arguments in the block with this index.
@@ -60,7 +61,8 @@ struct Members<'a> {
     response: Option<ControlResponse<'a>>,
     message: Option<ApiMessage<'a>>,
     event: Option<StreamEvent>,
-    error: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "lenient")]
+    error: Option<String>,
 }
 
 /// The members that are read if another member has an unknown shape.
@@ -176,7 +178,7 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
         None if r#type == "assistant" => {
             // `<synthetic>` marks messages of the CLI itself.
             let model = message.and_then(|message| message.model).filter(|model| !model.starts_with('<'));
-            Line::Assistant { model, events }
+            Line::Assistant { model, error, events }
         }
         None => Line::Events(events),
         Some(parent) => {
@@ -332,7 +334,7 @@ mod tests {
     fn messages_become_events() {
         check(
             r#"{"type":"assistant","message":{"model":"m","content":[{"type":"text","text":"hi"},{"type":"tool_use","id":"t","name":"n","input":{}},{"type":"new"}]},"parent_tool_use_id":null}"#,
-            r#"Assistant { model: Some("m"), events: [Part(Text { text: "hi" }), Part(ToolCall { id: "t", name: "n", input: RawJson(2 bytes) }), Part(Other(RawJson(14 bytes)))] }"#,
+            r#"Assistant { model: Some("m"), error: None, events: [Part(Text { text: "hi" }), Part(ToolCall { id: "t", name: "n", input: RawJson(2 bytes) }), Part(Other(RawJson(14 bytes)))] }"#,
         );
         check(
             r#"{"type":"assistant","message":{"content":[{"type":"thinking","thinking":"hm","signature":"s"}]},"parent_tool_use_id":"p"}"#,
@@ -340,7 +342,7 @@ mod tests {
         );
         check(
             r#"{"type":"assistant","message":{"model":"<synthetic>","content":[{"type":"text","text":"no"}]},"error":"server_error"}"#,
-            r#"Assistant { model: None, events: [Other(RawJson(117 bytes))] }"#,
+            r#"Assistant { model: None, error: Some("server_error"), events: [Other(RawJson(117 bytes))] }"#,
         );
         check(
             r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"42","is_error":true}]}}"#,

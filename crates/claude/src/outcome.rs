@@ -37,6 +37,8 @@ pub(crate) struct Expected {
     pub(crate) output: bool,
     /// Whether `interrupt` was called.
     pub(crate) interrupted: bool,
+    /// Whether the CLI has reported that it has no login, or a wrong one; without an account the result does not say so.
+    pub(crate) login_failed: bool,
 }
 
 /// Builds the answer from the CLI's result and the parts before it.
@@ -91,6 +93,7 @@ fn failure(result: &ResultLine<'_>, raw: &RawJson, expected: Expected) -> Claude
         _ if message_of(result).is_some_and(|text| text.starts_with("No conversation found")) => {
             ExecutionKind::NoConversation
         }
+        (_, None) if expected.login_failed => ExecutionKind::Authentication,
         (_, Some(401 | 403)) => ExecutionKind::Authentication,
         (_, Some(429)) => ExecutionKind::RateLimit,
         (_, Some(500..)) => ExecutionKind::Api,
@@ -128,7 +131,7 @@ mod tests {
             "usage": { "input_tokens": 3, "output_tokens": 4, "cache_read_input_tokens": 5, "iterations": [] },
             "structured_output": { "n": 18_446_744_073_709_551_615_u64 },
         });
-        let whole = read(&result, Expected { output: true, interrupted: false }).unwrap();
+        let whole = read(&result, Expected { output: true, ..Expected::default() }).unwrap();
         assert_eq!(whole.metadata.session_id.as_deref(), Some("s"));
         assert_eq!(whole.metadata.num_turns, Some(2));
         assert_eq!(whole.metadata.total_cost_usd, Some(0.5));
@@ -187,14 +190,14 @@ mod tests {
         let error = read(&result, Expected::default()).unwrap_err();
         assert!(matches!(error, ClaudeCodeError::CliInterrupted { result: Some(_) }), "{error}");
         let result = json!({ "subtype": "error_during_execution", "is_error": true });
-        let error = read(&result, Expected { interrupted: true, output: false }).unwrap_err();
+        let error = read(&result, Expected { interrupted: true, ..Expected::default() }).unwrap_err();
         assert_eq!(error.type_name(), "CLIInterruptedError");
     }
 
     #[test]
     fn a_missing_output_is_an_error_with_the_models_text() {
         let result = json!({ "subtype": "success", "is_error": false, "result": "I would rather not" });
-        let error = read(&result, Expected { output: true, interrupted: false }).unwrap_err();
+        let error = read(&result, Expected { output: true, ..Expected::default() }).unwrap_err();
         assert!(
             matches!(&error, ClaudeCodeError::StructuredOutput { text, .. } if text == "I would rather not")
         );

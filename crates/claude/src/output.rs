@@ -35,6 +35,8 @@ pub(crate) struct Collected {
     part_bytes: usize,
     pub(crate) model: Option<String>,
     pub(crate) session_id: Option<String>,
+    /// The kind of error that the CLI reports in place of an answer.
+    pub(crate) error: Option<String>,
     /// The error of the first unreadable line.
     pub(crate) unreadable: Option<String>,
     /// The calls being written, by block index: id and name.
@@ -94,7 +96,8 @@ impl Driver {
                     self.pass_on(vec![delta], line.len())?;
                 }
             }
-            Line::Assistant { model, events } => {
+            Line::Assistant { model, error, events } => {
+                self.collected.error = error;
                 self.collected.model = model.or_else(|| self.collected.model.take());
                 self.pass_on(events, line.len())?;
             }

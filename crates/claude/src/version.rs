@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -21,7 +23,7 @@ use crate::room::Room;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How much of its output is read.
-const READ_BYTES: u64 = 1024;
+const READ_BYTES: u64 = 16 * 1024;
 
 /// A version of the CLI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,26 +146,64 @@ async fn guarded_version(path: &Path, guardian: Option<&Path>) -> Result<String,
     // Old versions create or read their settings even for this, and print no version if another process is
     // writing them.
     let room = Room::new(&session_dir())?;
-    command.arg("--version").env_remove("CLAUDECODE").env("CLAUDE_CONFIG_DIR", room.path());
-    let (mut process, pipes) = Process::start(command, Some(room))?;
+    command.arg("--version").env("CLAUDE_CONFIG_DIR", room.path());
+    let Some((text, status)) = output_of(command, Some(room)).await? else {
+        return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
+    };
+    if let Some(status) = status.filter(|status| !status.success()) {
+        return Err(failed(format!("it ends with {status}")));
+    }
+    match text.split_whitespace().find(|word| word.parse::<Version>().is_ok()) {
+        Some(version) => Ok(version.into()),
+        None if text.trim().is_empty() => Err(failed("it prints nothing".into())),
+        None => Err(failed(format!("it prints `{}`", text.trim()))),
+    }
+}
+
+/// Runs the CLI to its end; `None` if that takes too long.
+async fn output_of(
+    mut command: Command,
+    room: Option<Room>,
+) -> Result<Option<(String, Option<ExitStatus>)>, ClaudeCodeError> {
+    command.env_remove("CLAUDECODE");
+    let (mut process, pipes) = Process::start(command, room)?;
     drop(pipes.stdin);
     let (mut text, mut stdout) = (Vec::new(), pipes.stdout.take(READ_BYTES));
     let ending = async {
         _ = stdout.read_to_end(&mut text).await;
         process.exited().await
     };
-    let Ok(status) = timeout(PATIENCE, ending).await else {
-        return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
-    };
-    if let Some(status) = status.filter(|status| !status.success()) {
-        return Err(failed(format!("it ends with {status}")));
+    let Ok(status) = timeout(PATIENCE, ending).await else { return Ok(None) };
+    Ok(Some((String::from_utf8_lossy(&text).into_owned(), status)))
+}
+
+/// How the CLI at `path` logs in, such as `api_key` or `claude.ai`, and `none` without a login. It only looks for a
+/// login, and does not try it: no request leaves this machine. `None` if this version does not tell.
+///
+/// # Errors
+///
+/// When the CLI does not start.
+pub async fn cli_login(path: &Path) -> Result<Option<String>, ClaudeCodeError> {
+    /// What is read of the answer; the rest is personal.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Status {
+        logged_in: bool,
+        auth_method: Option<String>,
     }
-    let text = String::from_utf8_lossy(&text);
-    match text.split_whitespace().find(|word| word.parse::<Version>().is_ok()) {
-        Some(version) => Ok(version.into()),
-        None if text.trim().is_empty() => Err(failed("it prints nothing".into())),
-        None => Err(failed(format!("it prints `{}`", text.trim()))),
+    let mut command = process::command(path, None);
+    command.args(["auth", "status", "--json"]).env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+    // It would fetch details of the account, and renew an old login.
+    for proxy in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+        command.env(proxy, "http://127.0.0.1:9");
     }
+    command.env_remove("NO_PROXY").env_remove("no_proxy");
+    let output = output_of(command, None).await?;
+    let status: Option<Status> = output.and_then(|(text, _)| serde_json::from_str(&text).ok());
+    Ok(status.map(|status| match status.auth_method {
+        Some(method) if status.logged_in => method,
+        _ => if status.logged_in { "unknown" } else { "none" }.into(),
+    }))
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use serde_json::json;
-use toolbridge::claude::{cli_version, find_cli, takes_plain_prompts};
+use toolbridge::claude::{cli_login, cli_version, find_cli, takes_plain_prompts};
 use toolbridge::core::with_causes;
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
-use toolbridge::{Session, hint_of};
+use toolbridge::{ClaudeCodeError, ExecutionKind, Session, hint_of};
 
 use crate::demo::{Client, demo_tools, two_threads};
 use crate::output::print;
@@ -46,7 +46,8 @@ impl Check {
 }
 
 pub(crate) fn run(claude: Option<&Path>, as_json: bool) -> Result<ExitCode> {
-    let mut checks = vec![program(), cli(claude)];
+    let mut checks = vec![program()];
+    checks.extend(cli(claude));
     checks.extend([temp_dir(), socket_path(), stale_sessions(), bridge()]);
     let line = |check: &Check| {
         let hint = check.hint.as_ref().map(|hint| format!("{:6}hint: {hint}\n", "")).unwrap_or_default();
@@ -63,26 +64,45 @@ fn program() -> Check {
     Check::ok("toolbridge", format!("{} at `{}`", env!("CARGO_PKG_VERSION"), path.display()))
 }
 
-fn cli(given: Option<&Path>) -> Check {
+/// The CLI, and its login if it works.
+fn cli(given: Option<&Path>) -> Vec<Check> {
     const WHAT: &str = "Claude Code CLI";
     let found = find_cli(given).map_err(anyhow::Error::from);
     let found = found.and_then(|path| Ok((path, toolbridge::small_runtime()?)));
     let (path, runtime) = match found {
         Ok(found) => found,
-        Err(error) => return Check::fail(WHAT, &error),
+        Err(error) => return vec![Check::fail(WHAT, &error)],
     };
     let at = path.display();
-    match runtime.block_on(cli_version(&path)) {
+    let cli = match runtime.block_on(cli_version(&path)) {
         Ok(version) if takes_plain_prompts(&version) => Check::ok(WHAT, format!("{version} at `{at}`")),
         Ok(version) => Check::warn(
             WHAT,
             format!("{version} at `{at}` reads files that a prompt names with `@`; such prompts are refused"),
             "update it to 2.1.248 or newer",
         ),
-        Err(error) => Check {
-            hint: Some("is that the Claude Code CLI? run it by hand, or give another with `--claude`".into()),
-            ..Check::fail(WHAT, &error.into())
-        },
+        Err(error) => {
+            let hint = "is that the Claude Code CLI? run it by hand, or give another with `--claude`";
+            return vec![Check { hint: Some(hint.into()), ..Check::fail(WHAT, &error.into()) }];
+        }
+    };
+    vec![cli, runtime.block_on(login(&path))]
+}
+
+async fn login(path: &Path) -> Check {
+    const WHAT: &str = "login";
+    match cli_login(path).await {
+        Ok(Some(method)) if method == "none" => {
+            let message = "there is none, so the CLI cannot ask a model".into();
+            let kind = ExecutionKind::Authentication;
+            let error = ClaudeCodeError::CliExecution { kind, message, result: None };
+            Check { health: "warn", ..Check::fail(WHAT, &error.into()) }
+        }
+        Ok(Some(method)) => Check::ok(WHAT, format!("`{method}`; whether it is valid is not checked")),
+        Ok(None) => {
+            Check::warn(WHAT, "this CLI does not tell whether it has one", "run `claude` once to see")
+        }
+        Err(error) => Check::fail(WHAT, &error.into()),
     }
 }
 

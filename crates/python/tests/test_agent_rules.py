@@ -92,6 +92,15 @@ def test_a_status_has_the_class_that_pydantic_ai_has_for_it(status: int, name: s
     assert error.__notes__ == ["hint: wait"]
 
 
+async def test_without_a_login_the_hint_says_how_to_log_in(world: MakeWorld) -> None:
+    here = world("text never asked")
+    environment = {name: value for name, value in here.environment.items() if name != "ANTHROPIC_API_KEY"}
+    with pytest.raises(CLIExecutionError, match="Not logged in") as raised:
+        await Agent(here.model(env=environment)).run("go")
+    assert raised.value.error_type == "authentication"
+    assert "set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN" in (raised.value.hint or "")
+
+
 @pytest.mark.oldest
 def test_failures_of_a_model_are_distinct_from_invalid_requests() -> None:
     failures = (CLINotFoundError, CLIExecutionError, BridgeStartupError, IPCConnectionError)

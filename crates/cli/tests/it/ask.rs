@@ -169,6 +169,20 @@ fn failures_have_a_hint_as_text_and_as_json() {
 }
 
 #[test]
+fn without_a_login_the_hint_says_how_to_log_in() {
+    let (model, home) = (ScriptedModel::start("text never asked"), TempDir::new().unwrap());
+    let (code, stdout, stderr) = run(ask(&model, &home, &["hi"]).env_remove("ANTHROPIC_API_KEY"));
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    assert!(stderr.starts_with("error: Not logged in"), "{stderr}");
+    let hint = "log in: run `claude` once, or set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN";
+    assert!(stderr.ends_with(&format!("\nhint: {hint}\n")), "{stderr}");
+    let (_, stdout, _) = run(ask(&model, &home, &["hi", "--json"]).env_remove("ANTHROPIC_API_KEY"));
+    let error: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(error["error"]["hint"], hint, "{error}");
+    assert_eq!(model.requests().len(), 0);
+}
+
+#[test]
 fn the_spinner_does_not_overwrite_text() {
     // `script` gives the program a terminal. The text comes in two pieces, with a long wait between them.
     let model = ScriptedModel::start("text The answer is | 42.\nsleep 300\ntext Really.");
@@ -292,21 +306,34 @@ fn a_killed_asker_leaves_no_cli_behind() {
 #[test]
 fn the_doctor_reports_every_check_with_a_hint() {
     let (dir, home) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let doctor = |args: &[&str]| {
+    let doctor_with = |key: Option<&str>, args: &[&str]| {
         let mut command = toolbridge();
-        command.env_clear().env("HOME", home.path()).env("PATH", "/usr/bin:/bin").env("TMPDIR", dir.path());
+        command
+            .env_clear()
+            .envs(key.map(|key| ("ANTHROPIC_API_KEY", key)))
+            .env("HOME", home.path())
+            .env("PATH", "/usr/bin:/bin")
+            .env("TMPDIR", dir.path());
         command.arg("doctor").args(args);
         run(&mut command)
     };
+    let doctor = |args: &[&str]| doctor_with(None, args);
     let claude = claude_cli();
-    let (code, stdout, stderr) = doctor(&["--claude", claude.to_str().unwrap()]);
+    let (code, stdout, stderr) = doctor_with(Some("secret-of-mine"), &["--claude", claude.to_str().unwrap()]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let lines: Vec<_> = stdout.lines().collect();
-    assert_eq!(lines.len(), 6, "{stdout}");
+    assert_eq!(lines.len(), 7, "{stdout}");
     assert!(lines.iter().all(|line| line.starts_with("ok    ")), "{stdout}");
     assert!(lines[1].starts_with("ok    Claude Code CLI: 2."), "{stdout}");
-    assert!(lines[5].contains("lists 9 tools after"), "{stdout}");
+    assert_eq!(lines[2], "ok    login: `api_key`; whether it is valid is not checked");
+    assert!(!stdout.contains("secret-of-mine"), "{stdout}");
+    assert!(lines[6].contains("lists 9 tools after"), "{stdout}");
     assert!(files(dir.path()).is_empty());
+
+    let (code, stdout, _) = doctor(&["--claude", claude.to_str().unwrap()]);
+    let no_login = "\nwarn  login: there is none, so the CLI cannot ask a model\n      hint: log in: run `claude` once, or set \
+                    ANTHROPIC_API_KEY";
+    assert!(code == 0 && stdout.contains(no_login), "{stdout}");
 
     let (code, stdout, _) = doctor(&["--claude", "/no/claude"]);
     assert_eq!(code, 1);
@@ -330,6 +357,8 @@ fn the_doctor_reports_every_check_with_a_hint() {
         code == 0 && stdout.contains("\nwarn  Claude Code CLI: 2.1.247 at ") && stdout.contains(warning),
         "{stdout}"
     );
+
+    assert!(stdout.contains("\nwarn  login: this CLI does not tell"), "{stdout}");
 
     // A session that was killed.
     let mut host = toolbridge();
