@@ -87,7 +87,7 @@ async def test_the_agents_own_tools_are_called_without_registration(
     assert isinstance(returned, NativeToolReturnPart)
     assert used.tool_name == returned.tool_name == "add"
     assert used.args_as_dict() == {"a": 40, "b": 2}
-    assert returned.content == "42"
+    assert returned.content == 42
     assert returned.tool_call_id == used.tool_call_id
     assert len(result.all_messages()) == 2
 

@@ -117,7 +117,7 @@ async def test_tool_calls_are_sent_as_messages_and_survive_another_model(
     assert isinstance(parts[1], ToolCallPart)
     assert parts[1].args_as_dict() == {"a": 40, "b": 2}
     assert isinstance(parts[2], ToolReturnPart)
-    assert parts[2].content == "42"
+    assert parts[2].content == 42
     usages = [message.usage.output_tokens for message in asked if isinstance(message, ModelResponse)]
     assert sum(usages) == first.usage.output_tokens
 

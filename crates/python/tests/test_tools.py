@@ -16,12 +16,12 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext, Tool, ToolReturn
 from pydantic_ai.capabilities import HandleDeferredToolCalls
-from pydantic_ai.messages import BinaryContent, DocumentUrl, NativeToolReturnPart
+from pydantic_ai.messages import BaseToolReturnPart, BinaryContent, DocumentUrl, NativeToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from support import PATIENCE_SECONDS, PICTURE, Transport, World, prompt
 
-from toolbridge import ClaudeCodeModel, read_only, report_progress
+from toolbridge import ClaudeCodeModel, portable_history, read_only, report_progress
 
 MakeWorld = Callable[[str], World]
 
@@ -149,6 +149,87 @@ async def test_a_failed_call_is_a_failed_part_and_progress_is_harmless(
     parts = [part for part in result.all_messages()[-1].parts if isinstance(part, NativeToolReturnPart)]
     assert [part.outcome for part in parts] == ["failed", "success"]
     assert "QuotaError" in str(parts[0].content)
+
+
+@pytest.mark.oldest
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_what_a_tool_returns_is_in_the_history_as_it_is(
+    world: MakeWorld, transport: Transport, is_streamed: bool
+) -> None:
+    calls = [
+        f"call {name} {{}}" for name in ("plain", "listed", "weather", "told", "both", "nothing", "seen")
+    ]
+    here = world("\n".join(calls) + "\n---\ntext ok\n---\ntext And ok.\n---\ntext And ok.")
+    agent = Agent(here.model(transport))
+
+    @agent.tool_plain
+    def plain() -> dict[str, int]:
+        return {"a": 1}
+
+    @agent.tool_plain
+    async def listed() -> list[Any]:
+        return [1, {"type": "text", "text": "no block"}]
+
+    @agent.tool_plain
+    def weather() -> Weather:
+        return Weather(degrees=Decimal(21))
+
+    @agent.tool_plain
+    def told() -> ToolReturn:
+        return ToolReturn({"a": [1]}, metadata={"row": 7})
+
+    @agent.tool_plain
+    def both() -> ToolReturn:
+        return ToolReturn(5, content="out of ten", metadata="rated")
+
+    @agent.tool_plain
+    def nothing() -> None: ...
+
+    @agent.tool_plain
+    def seen() -> ToolReturn:
+        return ToolReturn(BinaryContent(PICTURE, media_type="image/png"), metadata={"at": "noon"})
+
+    if is_streamed:
+        async with agent.run_stream("go") as streamed:
+            await streamed.get_output()
+        messages = streamed.all_messages()
+    else:
+        messages = (await agent.run("go")).all_messages()
+    parts = [part for part in messages[-1].parts if isinstance(part, NativeToolReturnPart)]
+    values = {part.tool_name: (part.content, part.metadata) for part in parts}
+    assert len(values) == len(calls)
+    content, about = values.pop("seen")
+    assert isinstance(content, list)
+    [picture] = content
+    assert isinstance(picture, BinaryContent)
+    assert (picture.media_type, about) == ("image/png", {"at": "noon"})
+    values.pop("nothing")
+    assert values == {
+        "plain": ({"a": 1}, None),
+        "listed": ([1, {"type": "text", "text": "no block"}], None),
+        "weather": (Weather(degrees=Decimal(21)), None),
+        "told": ({"a": [1]}, {"row": 7}),
+        "both": ([5, "out of ten"], "rated"),
+    }
+    shown = here.results
+
+    # The model is told the same again, without the metadata, also by a history in other models' form.
+    for history in (messages, portable_history(messages)):
+        returned = [part for one in history for part in one.parts if isinstance(part, BaseToolReturnPart)]
+        assert [part.metadata for part in returned] == [part.metadata for part in parts]
+        assert (await agent.run("And?", message_history=history)).output == "And ok."
+        blocks = [block for one in here.requests[-1]["messages"] for block in one["content"]]
+        again = {
+            block["tool_use_id"]: block["content"]
+            for block in blocks
+            if isinstance(block, dict) and block["type"] == "tool_result"
+        }
+        for result in shown[:4]:
+            told_again = again[result["tool_use_id"]]
+            texts = [told_again] if isinstance(told_again, str) else [block["text"] for block in told_again]
+            assert texts == [block["text"] for block in result["content"]]
+        assert "noon" not in str(blocks)
+        assert "image" in str(again[shown[-1]["tool_use_id"]])
 
 
 @pytest.mark.oldest

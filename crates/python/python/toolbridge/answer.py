@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from typing import Any
 
 from pydantic_ai.messages import (
+    BinaryContent,
     FinishReason,
     ModelResponse,
     ModelResponsePart,
@@ -15,6 +17,7 @@ from pydantic_ai.messages import (
     NativeToolReturnPart,
     TextPart,
     ThinkingPart,
+    ToolReturn,
 )
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import from_json, to_json
@@ -44,6 +47,8 @@ class Reader:
     output_spec: OutputSpec
     native_tools: Mapping[str, str] = field(default_factory=dict)
     """The CLI's own tools that pydantic-ai has a name for, with that name."""
+    values: Mapping[str, tuple[Any, bytes]] = field(default_factory=dict)
+    """What this process's tools have returned, by call: the value, and the result made of it."""
 
     def part(self, part: dict[str, Any]) -> ModelResponsePart | None:
         """Converts one part; `None` if pydantic-ai has no such kind."""
@@ -57,23 +62,29 @@ class Reader:
                 args = to_json(given).decode()
                 return NativeToolCallPart(self.tool_name(name), args, call_id, provider_name=SYSTEM)
             case {"type": "tool_result", "id": call_id, "name": name, "content": content}:
-                return NativeToolReturnPart(
-                    self.tool_name(name or ""),
-                    _content(content),
-                    call_id,
-                    outcome="failed" if part["is_error"] else "success",
-                    provider_name=SYSTEM,
-                )
+                return self._returned(self.tool_name(name or ""), call_id, content, is_error=part["is_error"])
         return None  # a kind of block that is not known here
 
     def returned(self, call: NativeToolCallPart, result: bytes) -> NativeToolReturnPart:
         """The result of a call, if the CLI has not reported one."""
         returned = from_json(result)
+        is_error = bool(returned.get("isError"))
+        return self._returned(call.tool_name, call.tool_call_id, returned["content"], is_error=is_error)
+
+    def _returned(self, tool: str, call_id: str, blocks: Any, *, is_error: bool) -> NativeToolReturnPart:
+        content, metadata = _content(blocks), None
+        if call_id in self.values:
+            value, result = self.values[call_id]
+            metadata = value.metadata if isinstance(value, ToolReturn) else None
+            # The model may have read something else, such as a picture, or the start of a long text.
+            if isinstance(content, str) and content == _content(from_json(result)["content"]):
+                content = _value(value)
         return NativeToolReturnPart(
-            call.tool_name,
-            _content(returned["content"]),
-            call.tool_call_id,
-            outcome="failed" if returned.get("isError") else "success",
+            tool,
+            content,
+            call_id,
+            metadata=metadata,
+            outcome="failed" if is_error else "success",
             provider_name=SYSTEM,
         )
 
@@ -101,10 +112,33 @@ class Reader:
 
 
 def _content(content: Any) -> Any:
-    """A tool's result for the model: text, or blocks if they are not all text."""
-    if isinstance(content, list) and all(block.get("type") == "text" for block in content):
+    """A tool's result as the model reads it: text, or a list if there are also pictures and other blocks."""
+    if not isinstance(content, list):
+        return content
+    if all(block.get("type") == "text" for block in content):
         return "\n".join(block["text"] for block in content)
-    return content
+    return [_file_or_text(block) for block in content]
+
+
+def _file_or_text(block: Any) -> Any:
+    """A block of a result in pydantic-ai's form."""
+    match block:
+        case {"type": "text", "text": text}:
+            return text
+        case {"type": "image" | "document", "source": {"data": data, "media_type": media_type}}:
+            return BinaryContent(base64.b64decode(data), media_type=media_type)
+        case {"type": "image", "data": data, "mimeType": media_type}:  # not yet in the CLI's form
+            return BinaryContent(base64.b64decode(data), media_type=media_type)
+    return block
+
+
+def _value(value: Any) -> Any:
+    """What a tool has returned, with the text that a `ToolReturn` adds for the model."""
+    if not isinstance(value, ToolReturn):
+        return value
+    if not value.content:
+        return value.return_value
+    return [value.return_value, *([value.content] if isinstance(value.content, str) else value.content)]
 
 
 def output_of(response: dict[str, Any]) -> str | None:

@@ -147,10 +147,7 @@ def _submits_output(part: ModelResponsePart) -> bool:
 async def _tool_result(part: BaseToolReturnPart) -> dict[str, Any]:
     is_error = part.outcome != "success"
     content: Any = part.model_response_str()
-    if isinstance(part, NativeToolReturnPart) and part.provider_name == SYSTEM:
-        if isinstance(part.content, list):
-            content = part.content  # blocks, as the CLI sent them
-    elif files := part.files:
+    if files := part.files:
         content = [_text(content), *[await _input(file) for file in files]]
     return _result(part.tool_call_id, part.tool_name, content, is_error=is_error)
 
@@ -229,17 +226,6 @@ def _split(answer: ModelResponse) -> Iterator[ModelMessage]:
 
 
 def _returned(part: NativeToolReturnPart) -> ToolReturnPart:
-    content = part.content
-    if isinstance(content, list):
-        content = [_file_or_text(block) for block in content]
-    return ToolReturnPart(part.tool_name, content, part.tool_call_id, outcome=part.outcome)
-
-
-def _file_or_text(block: Any) -> Any:
-    """A block of a result in a form that other models know."""
-    match block:
-        case {"type": "text", "text": text}:
-            return text
-        case {"type": "image" | "document", "source": {"data": data, "media_type": media_type}}:
-            return BinaryContent(base64.b64decode(data), media_type=media_type)
-    return block
+    return ToolReturnPart(
+        part.tool_name, part.content, part.tool_call_id, metadata=part.metadata, outcome=part.outcome
+    )

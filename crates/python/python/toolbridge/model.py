@@ -702,9 +702,9 @@ class ClaudeCodeModel(Model[None]):
             if tools.names is not None and tools.agents is not None:
                 tools.names += [name for one in others for name in one.tool_names if name not in tools.agents]
                 # What the settings name is for this run: a name that the agent has, too, is an error.
-                given_names = {name for one in given_documents(given) for name in one.tool_names}
-                given_names |= {name for one in always for name in one.tool_names}
-                host.left_out = sorted(tools.agents - given_names)
+                named = {name for one in given_documents(given) for name in one.tool_names}
+                named |= {name for one in always for name in one.tool_names}
+                host.left_out = sorted(tools.agents - named)
             listeners = (given.get("claude_code_message_callback") or self._message_callback, listener)
             callbacks = [one for one in listeners if one is not None]
             if callbacks or meter is not None:
@@ -724,8 +724,10 @@ class ClaudeCodeModel(Model[None]):
                 "output_schema": output.schema,
             }
             kinds = {tool.kind for tool in parameters.native_tools}
-            named = {name: kind for name, kind in web.KINDS.items() if kind in kinds}
-            reader = Reader(host.server_name, output, named)
+            native_names = {name: kind for name, kind in web.KINDS.items() if kind in kinds}
+            values: dict[str, tuple[Any, bytes]] = {}
+            tools.toolbox.values = values
+            reader = Reader(host.server_name, output, native_names, values)
             host.request = to_json({"request": request, "settings": own})
             yield _Prepared(host, reader, parameters, stop, meter)
 

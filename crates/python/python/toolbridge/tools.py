@@ -18,7 +18,7 @@ from pydantic_ai.exceptions import AgentRunError, ApprovalRequired, CallDeferred
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
-from pydantic_ai.tools import DeferredToolRequests, ToolApproved, ToolDefinition
+from pydantic_ai.tools import DeferredToolRequests, ToolApproved, ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import (
     AbstractToolset,
     CombinedToolset,
@@ -327,6 +327,8 @@ class Toolbox:
     """Makes all calls in a conversation, where tools can be added and removed."""
     deferral: Deferral | None = None
     """Handles calls that cannot be made during a request."""
+    values: dict[str, tuple[Any, bytes]] | None = None
+    """Gets what the tools return, and the results made of it, by the id of the call."""
 
     @property
     def names(self) -> set[str]:
@@ -350,7 +352,7 @@ class Toolbox:
             part.tool_call_id = call.tool_use_id
         tool, manager = call.tool, self.manager or call.tool.manager
         if self.meter is None:
-            return self.result(tool, await call_tool(manager, part))
+            return self._kept(tool, part, await call_tool(manager, part))
         counted = partial(self._counted, self.meter, tool, part)
         if self.deferral is None or manager is not self.metered:
             return await counted()
@@ -371,7 +373,13 @@ class Toolbox:
         finally:
             meter.end_call()
         _retries(manager).pop(name, None)
-        return self.result(tool, value)
+        return self._kept(tool, part, value)
+
+    def _kept(self, tool: Served, part: ToolCallPart, value: Any) -> bytes:
+        result = self.result(tool, value)
+        if self.values is not None and not isinstance(value, ToolDenied):
+            self.values[part.tool_call_id] = value, result
+        return result
 
     def result(self, tool: Served, value: Any) -> bytes:
         """A tool's return value as the JSON text of an MCP result."""
