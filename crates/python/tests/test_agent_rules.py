@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -16,9 +16,17 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
     UsageLimitExceeded,
 )
-from pydantic_ai.messages import ModelResponse
-from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ToolCallPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
@@ -164,6 +172,51 @@ async def test_a_stream_is_handed_out_with_the_first_words_of_the_model(
         ) as stream:
             handed_out.append(stream)
     assert handed_out == []
+
+
+TWICE = 'text One.\ncall look {"n": 1} as toolu_1\n---\ncall look {"n": 2} as toolu_2\n---\ntext Done.'
+"""A model that calls a tool in each of two turns."""
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_tool_knows_how_far_the_run_is(world: MakeWorld, is_streamed: bool) -> None:
+    seen: list[tuple[int, int, int]] = []
+    last: list[list[tuple[type, str]]] = []
+
+    def look(ctx: RunContext[None], n: int) -> dict[str, int]:
+        seen.append((n, ctx.run_step, ctx.usage.requests))
+        parts = ctx.messages[-1].parts
+        last.append([(type(part), getattr(part, "tool_call_id", "")) for part in parts])
+        return {"n": n}
+
+    async def told(model: Model) -> list[tuple[int, int, int]]:
+        """What the tool has seen, and the requests of the whole run."""
+        agent, usage = Agent(model, tools=[look]), RunUsage()
+        if is_streamed:
+            async with agent.run_stream("go", usage=usage) as result:
+                assert await result.get_output() == "Done."
+        else:
+            assert (await agent.run("go", usage=usage)).output == "Done."
+        of_run, seen[:] = [*seen, (0, 0, usage.requests)], []
+        return of_run
+
+    async def streamed(messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        turn = len(messages) // 2 + 1
+        if turn == 3:
+            yield "Done."
+        else:
+            yield {0: DeltaToolCall("look", f'{{"n": {turn}}}', tool_call_id=f"toolu_{turn}")}
+
+    async def whole(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        turn = len(messages) // 2 + 1
+        call = ToolCallPart("look", {"n": turn}, f"toolu_{turn}")
+        return ModelResponse([TextPart("Done.") if turn == 3 else call])
+
+    # The order of the CLI's lines and its calls is certain where they come through the same pipe.
+    of_ours = await told(world(TWICE).model("sdk"))
+    first = [(TextPart, ""), (NativeToolCallPart, "toolu_1")]
+    assert last[:2] == [first, [*first, (NativeToolReturnPart, "toolu_1"), (NativeToolCallPart, "toolu_2")]]
+    assert of_ours == await told(FunctionModel(whole, stream_function=streamed))
 
 
 @knows_limits

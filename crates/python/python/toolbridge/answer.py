@@ -65,6 +65,14 @@ class Reader:
                 return self._returned(self.tool_name(name or ""), call_id, content, is_error=part["is_error"])
         return None  # a kind of block that is not known here
 
+    def blocks(
+        self, blocks: list[dict[str, Any]], before: Sequence[ModelResponsePart]
+    ) -> list[ModelResponsePart]:
+        """Converts what a line of the CLI has; `before` are the parts before it."""
+        names = {part.tool_call_id: part.tool_name for part in before if isinstance(part, NativeToolCallPart)}
+        parts = (self.part(_as_part(block, names)) for block in blocks)
+        return [part for part in parts if part is not None and not self.is_output(part)]
+
     def returned(self, call: NativeToolCallPart, result: bytes) -> NativeToolReturnPart:
         """The result of a call, if the CLI has not reported one."""
         returned = from_json(result)
@@ -109,6 +117,19 @@ class Reader:
         """
         call = NativeToolCallPart(CLI_TOOL, output, provider_name=SYSTEM)
         return [*(calls or [call]), self.output_spec.part(output)]
+
+
+def _as_part(block: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A block of the API in the native module's form of a part."""
+    match block:
+        case {"type": "thinking", "thinking": text}:
+            return {"type": "thinking", "text": text, "signature": block.get("signature")}
+        case {"type": "tool_use"}:
+            return {**block, "type": "tool_call"}
+        case {"type": "tool_result", "tool_use_id": call_id}:
+            known = {"content": "", "is_error": False, **block}
+            return {**known, "id": call_id, "name": names.get(call_id)}
+    return block
 
 
 def _content(content: Any) -> Any:

@@ -1,21 +1,25 @@
 """Usage and limits of an agent's run while the CLI works on one of its requests.
 
-For pydantic-ai all work of the CLI is a single request, so what it checks between requests is checked here:
-the limits of the run, its usage, and how often a tool may fail.
+For pydantic-ai all work of the CLI is a single request, so what it does between requests is done here: limits
+are checked, usage and failures of tools are counted, and tools are told how far the run is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
+from pydantic_ai.messages import ModelResponse, ModelResponsePart
+from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.usage import RequestUsage, RunUsage, UsageLimits
 from pydantic_core import from_json
 
 from ._waiting import Stop
+from .answer import SYSTEM, Reader
 
 _SYNTHETIC = "<synthetic>"
 """The model name in messages that the CLI creates itself, such as those about errors."""
@@ -34,6 +38,12 @@ class Meter:
         self._limits: UsageLimits | None = getattr(run, "usage_limits", None)
         self._turns: dict[str, RequestUsage] = {}
         self._calls = 0
+        self._step = 0
+        """The turn of the model; those of its subagents are not counted."""
+        self._parts: list[ModelResponsePart] = []
+        self._response = ModelResponse(self._parts, provider_name=SYSTEM)
+        """The response so far."""
+        self.reader: Reader | None = None
         self._failed: dict[str, int] = {}
         """The turn in which a tool last failed: all its failures in one turn count as one."""
         self.is_counted = False
@@ -50,11 +60,33 @@ class Meter:
         if content.get("type") == "assistant":
             answer = content.get("message") or {}
             if answer.get("model") != _SYNTHETIC:
+                self._begin_turn(answer, content.get("parent_tool_use_id") is not None)
                 self._turns[answer.get("id") or ""] = _usage(answer.get("usage") or {})
+                self._add_parts(content)
                 self._check(UsageLimits.check_tokens)
         elif content.get("type") == "user":
+            self._add_parts(content)
             # Tool results, after which the model is asked again.
             self._check(UsageLimits.check_before_request)
+
+    def _begin_turn(self, answer: dict[str, Any], is_subagents: bool) -> None:
+        if (answer.get("id") or "") not in self._turns:
+            self._run.usage.requests += 1
+            self._step += not is_subagents
+        if not is_subagents:
+            self._response.model_name = answer.get("model")
+
+    def _add_parts(self, line: dict[str, Any]) -> None:
+        blocks = (line.get("message") or {}).get("content")
+        if self.reader is not None and line.get("parent_tool_use_id") is None and isinstance(blocks, list):
+            self._parts += self.reader.blocks(blocks, self._parts)
+
+    def in_turn(self, manager: ToolManager[Any]) -> ToolManager[Any]:
+        """The manager with the context of the model's current turn."""
+        assert manager.ctx is not None
+        messages = [*manager.ctx.messages, self._response]
+        step = manager.ctx.run_step + max(self._step - 1, 0)
+        return replace(manager, ctx=replace(manager.ctx, messages=messages, run_step=step))
 
     def begin_call(self) -> None:
         """Call this before a tool is called.
@@ -95,7 +127,8 @@ class Meter:
         usage = self._run.usage
         if not self.is_answered:
             self._add_tokens(usage)
-        usage.requests += max(len(self._turns) - (self.is_answered or self.is_counted), 0)
+        if self._turns and (self.is_answered or self.is_counted):
+            usage.requests -= 1
 
     def _add_tokens(self, usage: RunUsage) -> None:
         for turn in self._turns.values():
@@ -107,7 +140,6 @@ class Meter:
         usage = copy(self._run.usage)
         usage.details = dict(usage.details)
         self._add_tokens(usage)
-        usage.requests += len(self._turns)
         usage.tool_calls += self._calls
         try:
             check(self._limits, usage)

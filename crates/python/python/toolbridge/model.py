@@ -728,6 +728,8 @@ class ClaudeCodeModel(Model[None]):
             values: dict[str, tuple[Any, bytes]] = {}
             tools.toolbox.values = values
             reader = Reader(host.server_name, output, native_names, values)
+            if meter is not None:
+                meter.reader = reader
             host.request = to_json({"request": request, "settings": own})
             yield _Prepared(host, reader, parameters, stop, meter)
 

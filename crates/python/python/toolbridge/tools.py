@@ -365,7 +365,7 @@ class Toolbox:
         except AgentRunError as error:
             return error_result(error.message)  # never read: the request is ending
         try:
-            value = await call_tool(manager, part)
+            value = await call_tool(meter.in_turn(manager), part)
         except (ModelRetry, ValidationError):
             max_retries = (manager.tools or {})[name].max_retries
             meter.failed(name, max_retries, _retries(manager))
