@@ -172,6 +172,21 @@ async def test_tools_come_and_go_between_prompts_and_have_the_dependencies(
             chat.add(Tool(lambda: "", name="look"))
 
 
+async def test_a_function_that_is_added_again_replaces_itself(world: MakeWorld, transport: Transport) -> None:
+    here = world("call again {}\n---\ntext {result}\n---\ncall again {}\n---\ntext {result}")
+
+    def cell(version: int) -> Callable[..., Any]:
+        def again() -> str:
+            return f"version {version}"
+
+        return again
+
+    async with here.model(transport).conversation(toolsets=[cell(1)]) as chat:
+        assert (await chat.send("go")).output == "version 1"
+        chat.add(cell(2))
+        assert (await chat.send("go on")).output == "version 2"
+
+
 class City(BaseModel):
     name: str
     people: int

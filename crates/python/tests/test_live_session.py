@@ -232,7 +232,7 @@ def test_a_rejected_tool_leaves_the_session_unchanged(short_path: Path) -> None:
     toolset: FunctionToolset[None] = FunctionToolset([greet])
     session = Session(add, toolset.prefixed("math"), documents, directory=sessions)
     wrong: list[tuple[Any, str]] = [
-        (add, "two tools are called `add`"),
+        (Tool(greet, name="add"), "two tools are called `add`"),
         (Tool(add, name="math_greet"), "two tools are called `math_greet`"),
         (Tool(add, name="manual_find"), "two tools are called `manual_find`"),
         (Tool(add, name="no good"), "tool name `no good` has characters other than"),
@@ -361,3 +361,43 @@ def test_a_child_of_a_fork_cannot_change_a_session(short_path: Path) -> None:
         thread.join(PATIENCE_SECONDS)
         assert os.waitstatus_to_exitcode(status) == 7
         assert list(bridge.tools) == ["add"]
+
+
+CELL = """
+@session.tool
+def sub(a: int, b: int) -> str:
+    "Subtracts"
+    return f"{a - b} by version VERSION"
+"""
+
+
+def run_cell(version: int, session: Session, module: str = "__main__") -> None:
+    exec(CELL.replace("VERSION", str(version)), {"session": session, "__name__": module})
+
+
+def test_a_function_that_is_registered_again_replaces_itself(short_path: Path) -> None:
+    session = Session(add, directory=short_path)
+    for version in (1, 2):
+        run_cell(version, session)
+    with session, Bridge(session.mcp_config()) as bridge:
+        assert list(bridge.tools) == ["add", "sub"]
+        assert text_of(bridge.call("sub", a=3, b=1)) == "2 by version 2"
+        run_cell(3, session)
+
+        def answers() -> bool:
+            # For a moment a client sees no such tool, so that it notices the change.
+            bridge.send("tools/call", "again", name="sub", arguments={"a": 3, "b": 1})
+            while (answer := bridge.next_message()).get("id") != "again":
+                pass
+            return "2 by version 3" in str(answer) and list(bridge.tools) == ["add", "sub"]
+
+        soon(answers)
+        # Another function of the same name is an error, and so are two at once.
+        with pytest.raises(InvalidRequestError, match="two tools are called `sub`"):
+            run_cell(4, session, "another_module")
+        assert answers()
+    with pytest.raises(InvalidRequestError, match="two tools are called `add`"):
+        Session(add, add)
+    session = Session(Tool(lambda: 1, name="one"))
+    with pytest.raises(InvalidRequestError, match="two tools are called `one`"):
+        session.add(Tool(lambda: 2, name="one"))

@@ -22,7 +22,7 @@ from .errors import InvalidRequestError
 from .output import OutputSpec
 from .settings import PermissionMode
 from .stream import ClaudeCodeStreamedResponse
-from .tools import Toolbox, as_tool
+from .tools import Toolbox, as_tool, is_again
 
 OutputT = TypeVar("OutputT")
 
@@ -187,15 +187,20 @@ class Chat(Generic[OutputT]):
     def add(self, tool: Callable[..., Any] | Tool[Any]) -> None:
         """Adds a function or a tool, from the next prompt on.
 
-        Tools added to a toolset of the conversation are available from then on, too.
+        Tools added to a toolset of the conversation are available from then on, too. A function replaces an
+        earlier one with the same `__module__` and `__qualname__`: a notebook's cell may be run again.
         """
         made = tool if isinstance(tool, Tool) else Tool(as_tool(tool))
-        if made.name in self._known or made.name in self._own.tools:
+        earlier = self._own.tools.get(made.name)
+        is_replaced = earlier is not None and is_again(made, earlier)
+        if not is_replaced and (made.name in self._known or earlier is not None):
             raise InvalidRequestError(f"two tools are called `{made.name}`", hint="rename one of the two")
         if not self._known:
             raise InvalidRequestError(
                 "a conversation that began without tools has none", hint="give it one when it begins"
             )
+        if is_replaced:
+            del self._own.tools[made.name]
         self._own.add_tool(made)
 
     def remove(self, name: str) -> bool:

@@ -26,7 +26,18 @@ from ._waiting import check_asyncio, completed
 from .errors import InvalidRequestError
 from .server_info import ServerInfo, as_dict
 from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
-from .tools import Given, Host, Served, Toolbox, as_tool, combined, manager_of, served, start_servers
+from .tools import (
+    Given,
+    Host,
+    Served,
+    Toolbox,
+    as_tool,
+    combined,
+    is_again,
+    manager_of,
+    served,
+    start_servers,
+)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -189,7 +200,7 @@ class Session:
         self._session: _native.Session | None = None
         self._thread: _Thread | None = None
         for tool in given.tools:
-            self.add(tool)
+            self._add(_made(tool, {}), may_replace=False)
 
     @overload
     def tool(self, function: _Function, /) -> _Function: ...
@@ -211,7 +222,8 @@ class Session:
     def add(self, tool: Callable[..., Any] | Tool[Any], /, **hints: Unpack[ToolHints]) -> None:
         """Adds a function or a tool. Clients of a running session are notified, and offer it to their models.
 
-        May be called from any thread, and by tools of the session.
+        May be called from any thread, and by tools of the session. A function replaces an earlier one with
+        the same `__module__` and `__qualname__`: a notebook's cell may be run again.
 
         Args:
             tool: A function, whose signature and docstring become the schema, or a tool.
@@ -220,12 +232,16 @@ class Session:
         Raises:
             InvalidRequestError: If it cannot be a tool, or its name is taken. The session is then unchanged.
         """
-        made = _made(tool, hints)
+        self._add(_made(tool, hints))
+
+    def _add(self, made: Tool[Any], *, may_replace: bool = True) -> None:
         with self._lock:
-            if made.name in self._tools:
+            earlier = self._tools.get(made.name)
+            if earlier is not None and not (may_replace and is_again(made, earlier)):
                 raise InvalidRequestError(f"two tools are called `{made.name}`", hint="rename one of the two")
             if (session := self._session) is not None:
                 one = _at_once(made.name, served(made, _MODEL, self._deps))
+                self.remove(made.name)
                 if one is not None:
                     session.add(one)
                     self._served[made.name] = one

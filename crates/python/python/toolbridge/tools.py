@@ -123,6 +123,16 @@ def combined(toolsets: Sequence[AbstractToolset[Any]]) -> AbstractToolset[Any]:
     return toolsets[0] if len(toolsets) == 1 else CombinedToolset(toolsets)
 
 
+def is_again(tool: Tool[Any], earlier: Tool[Any]) -> bool:
+    """Whether both are made from the same function, such as that of a notebook's cell that was run twice."""
+    names = [
+        (getattr(one.function, "__module__", None), getattr(one.function, "__qualname__", None))
+        for one in (tool, earlier)
+    ]
+    # All lambdas of a module have the same name.
+    return names[0] == names[1] and names[0][1] is not None and not names[0][1].endswith("<lambda>")
+
+
 def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that pydantic-ai can make a tool of, which requires a name.
 
