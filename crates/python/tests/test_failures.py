@@ -17,7 +17,15 @@ from pydantic import BaseModel, model_serializer
 from pydantic_ai import Agent, ModelRetry, Tool
 from support import PATIENCE_SECONDS, PYTHON, TOOLBRIDGE, Bridge, World, error_of, soon, text_of
 
-from toolbridge import Allow, PermissionRequest, Session, report_progress
+from toolbridge import (
+    Allow,
+    ClaudeCodeModel,
+    ClaudeCodeModelSettings,
+    PermissionRequest,
+    Session,
+    ToolErrors,
+    report_progress,
+)
 
 MakeWorld = Callable[[str], World]
 
@@ -312,3 +320,80 @@ async def test_an_exception_in_can_use_tool_is_logged_and_denies(
     assert r"nobody knows \udcff" in here.result_texts[0]
     assert "`can_use_tool` failed: no idea (type: RuntimeError)" in here.result_texts[1]
     assert "raise LookupError" in caplog.text
+
+
+class Secret(Exception):
+    pass
+
+
+def leak() -> None:
+    raise Secret("password=hunter2")
+
+
+def ask_again() -> None:
+    raise ModelRetry("give a number")
+
+
+def of_agent(model: ClaudeCodeModel) -> Agent[None, str]:
+    return Agent(model, tools=[leak, ask_again], retries=3)
+
+
+def of_model(model: ClaudeCodeModel) -> Agent[None, str]:
+    model.set_agent_toolsets([leak, ask_again], server_name="tools")
+    return Agent(model)
+
+
+LEAK = "call leak {}\n---\ntext {result}"
+
+
+@pytest.mark.parametrize("make", [of_agent, of_model])
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        (None, "password=hunter2 (type: Secret)"),
+        ("tell", "password=hunter2 (type: Secret)"),
+        ("hide", "the tool failed (type: Secret)"),
+    ],
+)
+async def test_tool_errors_decide_what_the_model_is_told_of_an_exception(
+    world: MakeWorld,
+    make: Callable[[ClaudeCodeModel], Agent[None, str]],
+    errors: ToolErrors | None,
+    told: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    here = world(LEAK)
+    options: dict[str, Any] = {} if errors is None else {"tool_errors": errors}
+    agent = make(here.model(**options))
+    assert (await agent.run("go")).output == told
+    assert ("hunter2" in str(here.requests)) is (errors != "hide")
+    assert "Secret: password=hunter2" in caplog.text, "the author is told all of it"
+
+
+@pytest.mark.parametrize("make", [of_agent, of_model])
+async def test_an_exception_of_a_tool_ends_the_run(
+    world: MakeWorld, make: Callable[[ClaudeCodeModel], Agent[None, str]]
+) -> None:
+    here = world(LEAK)
+    agent = make(here.model())
+    settings = ClaudeCodeModelSettings(claude_code_tool_errors="raise")
+    with pytest.raises(Secret, match="password=hunter2"):
+        await agent.run("go", model_settings=settings)
+    with pytest.raises(Secret, match="password=hunter2"):
+        async with agent.run_stream("go", model_settings=settings) as stream:
+            await stream.get_output()
+    assert "hunter2" not in str(here.requests)
+
+
+@pytest.mark.parametrize("errors", ["hide", "raise"])
+async def test_a_tool_may_speak_to_the_model_in_any_case(world: MakeWorld, errors: ToolErrors) -> None:
+    here = world("call ask_again {}\n---\ntext {result}")
+    assert "give a number" in (await of_agent(here.model(tool_errors=errors)).run("go")).output
+
+
+async def test_an_exception_of_a_tool_ends_the_conversation(world: MakeWorld) -> None:
+    here = world(LEAK)
+    async with here.model(tool_errors="raise").conversation(toolsets=[leak]) as chat:
+        with pytest.raises(Secret):
+            await chat.send("go")
+    assert "hunter2" not in str(here.requests)

@@ -53,6 +53,7 @@ from .errors import (
     ToolNotFoundError,
     ToolsetNotRegisteredError,
 )
+from .failure import ToolErrors
 from .hooks import Hook, HookAnswer, HookCall, HookEvent, HookFunction, HookOutput
 from .model import ClaudeCodeModel
 from .progress import report_progress
@@ -138,6 +139,7 @@ __all__ = [
     "StructuredOutputError",
     "Subagent",
     "Thinking",
+    "ToolErrors",
     "ToolHints",
     "ToolNotFoundError",
     "ToolsetNotRegisteredError",

@@ -39,10 +39,10 @@ class Stop:
     """Ends a request early: the current or next wait for it raises the error."""
 
     def __init__(self) -> None:
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._waiting: set[asyncio.Future[Any]] = set()
 
-    def now(self, error: Exception) -> None:
+    def now(self, error: BaseException) -> None:
         if self.error is None:
             self.error = error
             for future in self._waiting:

@@ -7,7 +7,9 @@ import logging
 import threading
 import traceback
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
+from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
 from pydantic_ai import exceptions
@@ -16,10 +18,42 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
 from . import _native
 from .results import encodable, error_result
 
+ToolErrors: TypeAlias = Literal["tell", "hide", "raise"]
+"""What happens when a tool raises an exception.
+
+`tell`: the model is told its type and text, and goes on. `hide`: it is told only the type. `raise`: the
+exception ends the run, and its caller gets it, as with other models of pydantic-ai. A `ModelRetry` is for the
+model in any case.
+"""
+
 LOGGER = logging.getLogger("toolbridge")
 
 # With these a tool addresses the model; older versions of pydantic-ai do not have all of them.
 _FOR_MODEL: tuple[type[Exception], ...] = (ModelRetry, getattr(exceptions, "ToolFailed", ModelRetry))
+
+_KEPT: tuple[type[BaseException], ...] = (
+    *_FOR_MODEL,
+    ValidationError,  # about arguments, which the model wrote
+    ApprovalRequired,
+    CallDeferred,
+    asyncio.CancelledError,
+    SystemExit,
+    KeyboardInterrupt,
+)
+"""What the model is told of these is not their text, or is meant for it."""
+
+
+class HiddenError(Exception):
+    """An exception of a tool, its cause, of which the model is told only the type."""
+
+    def __str__(self) -> str:
+        return "the tool failed"
+
+
+def may_be_told(error: BaseException) -> bool:
+    """Whether the model may be told of an exception, whatever `tool_errors` is."""
+    return issubclass(type(error), _KEPT)
+
 
 _class_name = type.__dict__["__name__"].__get__
 """Reads the name of a class, bypassing its metaclass."""
@@ -31,7 +65,10 @@ def fail(call: _native.Call, error: BaseException) -> None:
     Inspecting an error may run user code. Even if that fails, the call is answered.
     """
     interrupted: BaseException | None = None
-    for step in (_log, _answer):
+    text: str | None = None
+    if type(error) is HiddenError and error.__cause__ is not None:
+        text, error = str(error), error.__cause__
+    for step in (_log, partial(_answer, text=text)):
         try:
             step(call, error)
         except BaseException as another:
@@ -73,7 +110,7 @@ def _faults(error: ValidationError) -> Iterable[str]:
     return (f"at `/{'/'.join(map(str, fault['loc']))}`: {fault['msg']}" for fault in faults)
 
 
-def _answer(call: _native.Call, error: BaseException) -> None:
+def _answer(call: _native.Call, error: BaseException, text: str | None) -> None:
     # Not `isinstance`, which runs the error's own `__class__`.
     kind = type(error)
     if issubclass(kind, _FOR_MODEL):
@@ -89,7 +126,7 @@ def _answer(call: _native.Call, error: BaseException) -> None:
     elif issubclass(kind, SystemExit | KeyboardInterrupt):
         call.fail(name_of(error), f"tool `{call.name}` tried to end the program")
     else:
-        call.fail(name_of(error), text_of(error) or "no message")
+        call.fail(name_of(error), text or text_of(error) or "no message")
 
 
 def _log(call: _native.Call, error: BaseException) -> None:

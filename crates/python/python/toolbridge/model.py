@@ -37,6 +37,7 @@ from .conversation import conversation
 from .deferral import Deferral
 from .errors import InvalidRequestError, ModelFailure
 from .hooks import Hook
+from .failure import ToolErrors
 from .meter import Meter
 from .output import OutputSpec, output_spec
 from .questions import OnAsk, answer_question
@@ -224,6 +225,7 @@ class ClaudeCodeModel(Model[None]):
         allow_own_tools: bool | None = None,
         tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
         max_concurrent_requests: int | None = None,
+        tool_errors: ToolErrors = "tell",
         settings: ModelSettings | None = None,
         profile: ModelProfileSpec | None = None,
     ) -> None:
@@ -309,6 +311,9 @@ class ClaudeCodeModel(Model[None]):
             allow_own_tools: Whether this process's tools run without asking for permission. They do, unless
                 there is a `can_use_tool`.
             tool_parameter_restrictions: For each tool, by name, a JSON Schema for each restricted parameter.
+            tool_errors: What happens when a tool raises an exception. `tell`: the model is told its type and
+                text, and goes on. `hide`: it is told only the type. `raise`: the exception ends the run, or
+                the conversation; the caller gets it. A `ModelRetry` is for the model in any case.
                 A request without such a tool is an error.
             max_concurrent_requests: How many requests run at the same time, each with its own CLI; unlimited
                 by default. The others wait in order; their `timeout` starts when they do.
@@ -335,6 +340,7 @@ class ClaudeCodeModel(Model[None]):
         # The appended system prompt is assembled in each request.
         own = {name: given[name] for name in FOR_CLI.values() if name != "append_system_prompt"}
         own["mcp_servers"] = self._mcp_servers or None
+        self._tool_errors = tool_errors
         restrictions = [
             (tool, parameter, schema)
             for tool, parameters in (tool_parameter_restrictions or {}).items()
@@ -623,7 +629,7 @@ class ClaudeCodeModel(Model[None]):
         async with self._prepared(
             messages, model_settings, model_request_parameters, None, received.put_nowait
         ) as ready:
-            request = asyncio.ensure_future(completed(self._native.request, ready.host))
+            request = asyncio.ensure_future(completed(self._native.request, ready.host, stop=ready.stop))
             request.add_done_callback(lambda _: received.put_nowait(None))
             try:
                 while (message := await received.get()) is not None:
@@ -677,6 +683,8 @@ class ClaudeCodeModel(Model[None]):
             own = settings_for_cli(given)
             own |= web.switched_on(parameters.native_tools, own, self._given, asks=can_use_tool is not None)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
+            tools.toolbox.errors = given.get("claude_code_tool_errors") or self._tool_errors
+            tools.toolbox.stop = stop
             own["append_system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt) or None
             output = output_spec(parameters) if chat is None else chat.output_spec
             host = Host(

@@ -24,6 +24,7 @@ from .hooks import Hook
 from .questions import OnAsk
 
 TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
+from .failure import ToolErrors
 """How tool calls are transported between the CLI and this process.
 
 `stdio`: the CLI starts a bridge, which calls this process over a Unix socket. `sdk`: over the CLI's own stdin
@@ -215,6 +216,8 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     claude_code_message_callback: MessageCallback
     """Called with each message of the CLI."""
     claude_code_stderr_callback: StderrCallback
+    claude_code_tool_errors: ToolErrors
+    """What happens when a tool raises an exception: `tell` the model its text, `hide` that, or `raise` it."""
     """Called with each line that the CLI writes to its stderr."""
 
 
@@ -241,6 +244,7 @@ _FOR_PYTHON: frozenset[str] = frozenset(
 )
 """The settings that are not passed to the CLI."""
 
+        "claude_code_tool_errors",
 FOR_CLI: dict[str, str] = {name: name.removeprefix(PREFIX) for name in _OWN - _FOR_PYTHON} | {
     "timeout": "timeout"
 }

@@ -31,10 +31,10 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
 from . import _native
-from ._waiting import completed
+from ._waiting import Stop, completed
 from .deferral import Deferral
 from .errors import InvalidRequestError
-from .failure import ends_program, fail
+from .failure import HiddenError, ToolErrors, ends_program, fail, may_be_told
 from .hooks import Hook, NativeHook, call_hook
 from .meter import Meter
 from .progress import current_call
@@ -339,6 +339,10 @@ class Toolbox:
     """Handles calls that cannot be made during a request."""
     values: dict[str, tuple[Any, bytes]] | None = None
     """Gets what the tools return, and the results made of it, by the id of the call."""
+    errors: ToolErrors = "tell"
+    """What happens with the exceptions of tools."""
+    stop: Stop | None = None
+    """Ends the request of the tools, if there is one."""
 
     @property
     def names(self) -> set[str]:
@@ -362,7 +366,7 @@ class Toolbox:
             part.tool_call_id = call.tool_use_id
         tool, manager = call.tool, self.manager or call.tool.manager
         if self.meter is None:
-            return self._kept(tool, part, await call_tool(manager, part))
+            return await self._result(tool, manager, part)
         counted = partial(self._counted, self.meter, tool, part)
         if self.deferral is None or manager is not self.metered:
             return await counted()
@@ -375,7 +379,7 @@ class Toolbox:
         except AgentRunError as error:
             return error_result(error.message)  # never read: the request is ending
         try:
-            value = await call_tool(meter.in_turn(manager), part)
+            result = await self._result(tool, meter.in_turn(manager), part)
         except (ModelRetry, ValidationError):
             max_retries = (manager.tools or {})[name].max_retries
             meter.failed(name, max_retries, _retries(manager))
@@ -383,13 +387,24 @@ class Toolbox:
         finally:
             meter.end_call()
         _retries(manager).pop(name, None)
-        return self._kept(tool, part, value)
+        return result
 
     def _kept(self, tool: Served, part: ToolCallPart, value: Any) -> bytes:
         result = self.result(tool, value)
         if self.values is not None and not isinstance(value, ToolDenied):
             self.values[part.tool_call_id] = value, result
         return result
+
+    async def _result(self, tool: Served, manager: ToolManager[Any], part: ToolCallPart) -> bytes:
+        """Calls a tool. Its exception is raised, hidden, or ends the request."""
+        try:
+            return self._kept(tool, part, await call_tool(manager, part))
+        except BaseException as error:
+            if self.errors == "tell" or may_be_told(error):
+                raise
+            if self.errors == "raise" and self.stop is not None:
+                self.stop.now(error)
+            raise HiddenError from error
 
     def result(self, tool: Served, value: Any) -> bytes:
         """A tool's return value as the JSON text of an MCP result."""
