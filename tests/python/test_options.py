@@ -76,9 +76,10 @@ def test_the_parts_of_options_are_known_too() -> None:
     # The CLI has one more key, which the SDK leaves out.
     assert keys("Sandbox") - {"failIfUnavailable"} == types.SandboxSettings.__annotations__.keys()
     events = {event for each in types.HookEvent.__args__ for event in each.__args__}
-    known_events = re.search(r"pub enum HookEvent \{(.*?)\n\}", RUST, re.DOTALL)
+    known_events = re.search(r"pub enum HookEvent, of \"hook event\" \{(.*?)\n    \}", RUST, re.DOTALL)
     assert known_events is not None
-    assert set(re.findall(r"^    (\w+),$", known_events[1], re.MULTILINE)) == events
+    # The CLI has more events, which the SDK leaves out.
+    assert events <= set(re.findall(r"^        (\w+) = ", known_events[1], re.MULTILINE))
     assert keys("SandboxNetwork") == types.SandboxNetworkConfig.__annotations__.keys()
     thinking = types.ThinkingConfigAdaptive.__annotations__ | types.ThinkingConfigEnabled.__annotations__
     assert keys("_Budget", "Thinking") == thinking.keys()

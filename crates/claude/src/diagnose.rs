@@ -17,10 +17,15 @@ use crate::{ClaudeCodeError, Transport};
 /// How long a bridge may take to fail.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The status, and why the server failed.
+pub(crate) fn cli_says(status: &McpServerStatus) -> String {
+    let error = status.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    format!("the CLI says `{}`{error}", status.status)
+}
+
 /// Error for a server that is not connected.
 pub(crate) fn not_connected(status: &McpServerStatus) -> ClaudeCodeError {
-    let error = status.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-    ClaudeCodeError::bridge(&status.name, format!("the CLI says `{}`{error}", status.status))
+    ClaudeCodeError::bridge(&status.name, cli_says(status))
 }
 
 /// Error for a server that the CLI does not list.

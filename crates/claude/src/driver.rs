@@ -67,8 +67,10 @@ pub(crate) struct Plan {
     pub(crate) patience: Duration,
     pub(crate) wants_output: bool,
     pub(crate) restrictions: Restrictions,
-    /// Restricted tools whose existence only the CLI can confirm.
+    /// Restricted or built-in tools whose existence only the CLI can confirm.
     pub(crate) unconfirmed_tools: Vec<String>,
+    /// Other MCP servers, without which the model must not be asked.
+    pub(crate) other_servers: Vec<String>,
 }
 
 /// The options of a turn, which all turns of a CLI share.
@@ -127,7 +129,8 @@ pub(crate) type Answer = Result<RawJson, ClaudeCodeError>;
 enum State {
     /// The `initialize` request has been sent.
     Greeting,
-    /// The CLI is polled until it is connected to our server; otherwise the model would not see the tools.
+    /// The CLI is polled until it is connected to the servers that were given; otherwise the model would not see the
+    /// tools.
     Connecting { since: Instant },
     /// The CLI accepts a prompt.
     Ready,
@@ -560,6 +563,7 @@ impl Driver {
             (State::Connecting { .. }, Some(server)) => {
                 format!("; the CLI was still connecting to the tools of server `{server}`")
             }
+            (State::Connecting { .. }, None) => "; the CLI was still connecting to MCP servers".into(),
             _ => String::new(),
         };
         Err(self.timed_out(&waiting))
@@ -680,7 +684,7 @@ impl Driver {
                     }
                     tracing::debug!(%reason, "the CLI rejected `initialize`");
                 }
-                if self.offer.is_some() {
+                if self.offer.is_some() || !self.plan.other_servers.is_empty() {
                     self.state = State::Connecting { since: Instant::now() };
                     self.repeat_request();
                 } else {
@@ -688,11 +692,17 @@ impl Driver {
                 }
             }
             (State::Connecting { since }, Ok(answer)) => {
-                let status = self.server().and_then(|server| server_status(&answer, server));
-                match status {
+                let servers = server_statuses(&answer);
+                self.check_others(&servers)?;
+                let is_other = |name: &String| self.plan.other_servers.contains(name);
+                let waits = servers.iter().any(|one| one.status == "pending" && is_other(&one.name));
+                let ours = servers.iter().find(|status| Some(&*status.name) == self.server());
+                match ours {
+                    _ if waits => self.pending = again(CONNECT_POLL),
+                    None if self.offer.is_none() => self.set_ready(),
                     Some(status) if status.status == "connected" => self.set_ready(),
                     Some(status) if status.status == "pending" => self.pending = again(CONNECT_POLL),
-                    Some(status) => return Err(not_connected(&status)),
+                    Some(status) => return Err(not_connected(status)),
                     // Some versions list servers only after the prompt; their report then decides.
                     None if since.elapsed() >= self.plan.patience => self.set_ready(),
                     None => self.pending = again(CONNECT_POLL),
@@ -765,15 +775,15 @@ fn sets_options(initialize: &Value) -> bool {
         || initialize.get("hooks").is_some_and(|hooks| !hooks.is_null())
 }
 
-fn server_status(status: &RawJson, server: &str) -> Option<McpServerStatus> {
+/// The servers in the response to `mcp_status`.
+fn server_statuses(status: &RawJson) -> Vec<McpServerStatus> {
     #[derive(Deserialize)]
     struct Status {
         #[serde(rename = "mcpServers")]
         servers: Vec<Value>,
     }
-    let status: Status = status.decode().ok()?;
-    let ours = status.servers.into_iter().find(|status| status["name"] == server)?;
-    serde_json::from_value(ours).ok()
+    let servers = status.decode().map(|status: Status| status.servers).unwrap_or_default();
+    servers.into_iter().filter_map(|status| serde_json::from_value(status).ok()).collect()
 }
 
 #[cfg(test)]
@@ -787,12 +797,11 @@ mod tests {
             { "name": "other", "status": "failed", "error": { "code": 1 } },
             { "name": "tools", "status": "failed", "error": "Connection closed" },
         ] }));
-        let ours = server_status(&status, "tools").unwrap();
+        let [ours] = &server_statuses(&status)[..] else { panic!("the other has no text as its error") };
         assert_eq!(
-            not_connected(&ours).to_string(),
+            not_connected(ours).to_string(),
             "the tools of server `tools` are not available: the CLI says `failed`: Connection closed"
         );
-        assert!(server_status(&status, "missing").is_none());
     }
 
     /// A driver with a turn, and the stream of its events.
@@ -803,6 +812,7 @@ mod tests {
             wants_output: false,
             restrictions: Restrictions::default(),
             unconfirmed_tools: Vec::new(),
+            other_servers: Vec::new(),
         };
         let cli = Process::start(std::process::Command::new("/bin/cat"), None).unwrap();
         let (_, commands) = mpsc::unbounded_channel();

@@ -61,6 +61,13 @@ pub enum ClaudeCodeError {
         /// The transport used for the tools.
         transport: Transport,
     },
+    /// Another MCP server of the settings is not connected, so the model would not have its tools.
+    McpServer {
+        /// The server's name.
+        name: String,
+        /// What the CLI reported.
+        reason: String,
+    },
     /// The request or a setting is invalid.
     InvalidRequest {
         /// What is wrong with it.
@@ -103,6 +110,9 @@ impl fmt::Display for ClaudeCodeError {
             Self::BridgeStartup { server, reason, .. } if server.is_empty() => f.write_str(reason),
             Self::BridgeStartup { server, reason, .. } => {
                 write!(f, "the tools of server `{server}` are not available: {reason}")
+            }
+            Self::McpServer { name, reason } => {
+                write!(f, "the tools of MCP server `{name}` are not available: {reason}")
             }
             Self::InvalidRequest { reason } => f.write_str(reason),
             Self::PromptExpansion { what, version } => {
@@ -238,6 +248,7 @@ impl ClaudeCodeError {
             Self::ToolNotFound { .. } => "ToolNotFoundError",
             Self::ToolsetNotRegistered => "ToolsetNotRegisteredError",
             Self::BridgeStartup { .. } => "BridgeStartupError",
+            Self::McpServer { .. } => "McpServerError",
             Self::Ipc(error) => error.type_name(),
             Self::InvalidRequest { .. }
             | Self::PromptExpansion { .. }
@@ -283,6 +294,7 @@ impl Hint for ClaudeCodeError {
                 "call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable; \
                  `toolbridge doctor` tries it"
             }
+            Self::McpServer { .. } => "check its entry in `mcp_servers`: does its command or URL work?",
             Self::PromptExpansion { .. } => {
                 "update Claude Code to 2.1.248 or newer, or allow it with `expand_prompts(true)`"
             }

@@ -1,49 +1,64 @@
 //! Functions of this process that the CLI calls on events.
 
 use futures_core::future::BoxFuture;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::RawJson;
 
+use crate::names::names;
 use crate::opaque::Opaque;
-use crate::record::display_as_serialized;
 use crate::restriction::Restrictions;
 
-/// An event in the CLI for which a hook is called.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum HookEvent {
-    /// A tool is about to be used.
-    PreToolUse,
-    /// A tool was used.
-    PostToolUse,
-    /// A tool failed.
-    PostToolUseFailure,
-    /// A prompt was received.
-    UserPromptSubmit,
-    /// The model has answered.
-    Stop,
-    /// A subagent was started.
-    SubagentStart,
-    /// A subagent has answered.
-    SubagentStop,
-    /// The conversation is about to be compacted.
-    PreCompact,
-    /// The CLI notifies its user.
-    Notification,
-    /// The user is about to be asked whether a tool may be used.
-    PermissionRequest,
-    /// Another event of the CLI.
-    #[serde(untagged)]
-    Other(String),
-}
-
-display_as_serialized!(HookEvent);
-
-impl From<&str> for HookEvent {
-    fn from(name: &str) -> Self {
-        serde_json::from_value(json!(name)).unwrap_or_else(|_| Self::Other(name.into()))
+names! {
+    /// An event in the CLI for which a hook is called.
+    pub enum HookEvent, of "hook event" {
+        /// A tool is about to be used.
+        PreToolUse = "PreToolUse",
+        /// A tool was used.
+        PostToolUse = "PostToolUse",
+        /// A tool failed.
+        PostToolUseFailure = "PostToolUseFailure",
+        /// All tools of a message were used.
+        PostToolBatch = "PostToolBatch",
+        /// A prompt was received.
+        UserPromptSubmit = "UserPromptSubmit",
+        /// A prompt that is a command was expanded.
+        UserPromptExpansion = "UserPromptExpansion",
+        /// The model has answered.
+        Stop = "Stop",
+        /// The API has failed, so there is no answer.
+        StopFailure = "StopFailure",
+        /// A text of the model is shown.
+        MessageDisplay = "MessageDisplay",
+        /// A subagent was started.
+        SubagentStart = "SubagentStart",
+        /// A subagent has answered.
+        SubagentStop = "SubagentStop",
+        /// The conversation is about to be compacted.
+        PreCompact = "PreCompact",
+        /// The conversation was compacted.
+        PostCompact = "PostCompact",
+        /// The CLI notifies its user.
+        Notification = "Notification",
+        /// The user is about to be asked whether a tool may be used.
+        PermissionRequest = "PermissionRequest",
+        /// The permission mode `auto` has denied a tool.
+        PermissionDenied = "PermissionDenied",
+        /// A server asks the user a question.
+        Elicitation = "Elicitation",
+        /// The question was answered.
+        ElicitationResult = "ElicitationResult",
+        /// A settings file has changed.
+        ConfigChange = "ConfigChange",
+        /// A file of instructions, such as `CLAUDE.md`, was read for a file of the project.
+        InstructionsLoaded = "InstructionsLoaded",
+        /// The model has added a task to its list.
+        TaskCreated = "TaskCreated",
+        /// The model has completed a task of its list.
+        TaskCompleted = "TaskCompleted",
+        /// A worktree is about to be made.
+        WorktreeCreate = "WorktreeCreate",
     }
 }
 

@@ -391,7 +391,7 @@ mod tests {
     use toolbridge_core::{RawJson, ToolList, ToolSpec};
 
     use super::*;
-    use crate::hook::HookShape;
+    use crate::hook::{HookEvent, HookShape};
     use crate::offer::Described;
     use crate::{Effort, PermissionMode, Sandbox, SandboxNetwork, ThinkingDisplay, Transport};
 
@@ -598,7 +598,10 @@ mod tests {
 
     #[test]
     fn hooks_follow_the_restrictions_hook() {
-        let shape = |event: &str, matcher: &str| HookShape { event: event.into(), matcher: matcher.into() };
+        let shape = |event: &str, matcher: &str| HookShape {
+            event: event.parse().unwrap_or_else(|_| HookEvent::Other(event.into())),
+            matcher: matcher.into(),
+        };
         let hooks = [shape("PreToolUse", "Bash|Write"), shape("Stop", "*"), shape("UnknownEvent", "")];
         let launched = launch_of("2.1.325", &Settings::default(), |spec, context| {
             (context.restricted, spec.hooks) = (true, hooks.into());

@@ -153,7 +153,7 @@ impl Drop for Offer {
     }
 }
 
-/// The restricted tools whose existence only the CLI can confirm.
+/// The restricted or built-in tools whose existence only the CLI can confirm.
 ///
 /// # Errors
 ///
@@ -184,5 +184,7 @@ pub(crate) fn unconfirmed_tools(
         }
     };
     let unknown = restrictions.tools().filter(|tool| !is_among(tool, &own, server));
-    unknown.map(|tool| if may_come(tool) { Ok(tool.to_owned()) } else { Err(no_such_tool(tool)) }).collect()
+    let restricted =
+        unknown.map(|tool| if may_come(tool) { Ok(tool.to_owned()) } else { Err(no_such_tool(tool)) });
+    restricted.chain(settings.unknown_builtins().map(|tool| Ok(tool.to_owned()))).collect()
 }

@@ -10,12 +10,13 @@ use toolbridge_core::RawJson;
 use crate::ClaudeCodeError;
 use crate::callbacks::Callbacks;
 use crate::control::response_line;
-use crate::diagnose::{not_connected, unknown};
+use crate::diagnose::{cli_says, not_connected, unknown};
 use crate::driver::{Driver, too_much};
 use crate::error::ExecutionKind;
-use crate::event::{Event, Started};
+use crate::event::{Event, McpServerStatus, Started};
 use crate::hook::place_of;
 use crate::message::{CliRequest, Line, read};
+use crate::names::unknown as unknown_name;
 use crate::part::Part;
 use crate::permission::decide;
 use crate::question::ask;
@@ -149,8 +150,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Fails if the CLI starts without our server, since the model would have no tools, or without a
-    /// restricted tool that only the CLI knows.
+    /// Fails if the CLI starts without a server that was given, since the model would have no tools, or without a
+    /// tool that only the CLI may know.
     fn check_start(&mut self, started: &Started) -> Result<(), ClaudeCodeError> {
         self.collected.model.clone_from(&started.model);
         self.collected.session_id.clone_from(&started.session_id);
@@ -164,8 +165,27 @@ impl Driver {
                 None => return Err(unknown(server)),
             }
         }
+        self.check_others(&started.mcp_servers)?;
         let is_missing = |tool: &&String| !is_among(tool, &started.tools, self.server());
-        self.plan.unconfirmed_tools.iter().find(is_missing).map_or(Ok(()), |tool| Err(no_such_tool(tool)))
+        let Some(tool) = self.plan.unconfirmed_tools.iter().find(is_missing) else { return Ok(()) };
+        if self.plan.restrictions.tools().any(|restricted| restricted == tool) {
+            return Err(no_such_tool(tool));
+        }
+        Err(unknown_name(
+            "built-in tool",
+            tool,
+            &started.tools.iter().map(String::as_str).collect::<Vec<_>>(),
+        ))
+    }
+
+    /// Fails if another server that was given is not connected, and will not be.
+    pub(crate) fn check_others(&self, servers: &[McpServerStatus]) -> Result<(), ClaudeCodeError> {
+        let is_dead = |status: &&McpServerStatus| {
+            matches!(&*status.status, "failed" | "needs-auth")
+                && self.plan.other_servers.contains(&status.name)
+        };
+        let Some(status) = servers.iter().find(is_dead) else { return Ok(()) };
+        Err(ClaudeCodeError::McpServer { name: status.name.clone(), reason: cli_says(status) })
     }
 
     /// Answers a request of the CLI.

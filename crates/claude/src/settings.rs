@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
+use crate::names::{is_plain, is_unknown, misspelt, names, tool_of};
 use crate::record::display_as_serialized;
 use crate::restriction::canonical;
 use crate::sandbox::Sandbox;
@@ -319,46 +320,38 @@ pub enum Conversation {
     },
 }
 
-/// How the CLI handles tools that no rule allows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum PermissionMode {
-    /// Asks [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool) if it is set, otherwise denies.
-    Default,
-    /// Allows file edits.
-    AcceptEdits,
-    /// Only plans and changes nothing.
-    Plan,
-    /// Allows everything.
-    BypassPermissions,
-    /// Denies without asking.
-    DontAsk,
-    /// Lets a model decide.
-    Auto,
-    /// Another mode of the CLI.
-    #[serde(untagged)]
-    Other(String),
+names! {
+    /// How the CLI handles tools that no rule allows.
+    pub enum PermissionMode, of "permission mode" {
+        /// Asks [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool) if it is set, otherwise denies.
+        Default = "default",
+        /// Allows file edits.
+        AcceptEdits = "acceptEdits",
+        /// Only plans and changes nothing.
+        Plan = "plan",
+        /// Allows everything.
+        BypassPermissions = "bypassPermissions",
+        /// Denies without asking.
+        DontAsk = "dontAsk",
+        /// Lets a model decide.
+        Auto = "auto",
+    }
 }
 
-/// How much effort a model spends on its answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Effort {
-    /// The least effort.
-    Low,
-    /// Medium effort.
-    Medium,
-    /// High effort; the default of most models.
-    High,
-    /// More than high, if the model supports it.
-    Xhigh,
-    /// The most effort.
-    Max,
-    /// Another level of the CLI.
-    #[serde(untagged)]
-    Other(String),
+names! {
+    /// How much effort a model spends on its answer.
+    pub enum Effort, of "effort" {
+        /// The least effort.
+        Low = "low",
+        /// Medium effort.
+        Medium = "medium",
+        /// High effort; the default of most models.
+        High = "high",
+        /// More than high, if the model supports it.
+        Xhigh = "xhigh",
+        /// The most effort.
+        Max = "max",
+    }
 }
 
 /// Whether a model thinks before it answers.
@@ -395,7 +388,7 @@ pub enum ThinkingDisplay {
     Omitted,
 }
 
-display_as_serialized!(PermissionMode Effort ThinkingDisplay);
+display_as_serialized!(ThinkingDisplay);
 
 /// Which skills a model may use. In JSON it is `"all"` or a list of names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -507,6 +500,7 @@ impl Settings {
             (self.enable_file_checkpointing == Some(true) && !self.keeps_session())
                 .then(|| "`enable_file_checkpointing` needs a conversation that is stored".into()),
             self.skills.as_ref().and_then(Skills::fault),
+            self.tools_named().find_map(misspelt),
             has_no_thinking_tokens
                 .then(|| "`thinking` has 0 tokens; disable it, or give it at least 1".into()),
             client_app.map(|name| format!("`client_app` is `{name}`, which cannot be in an HTTP header")),
@@ -520,6 +514,44 @@ impl Settings {
             server.map(|(name, _)| format!("the entry of MCP server `{name}` is not a JSON object")),
         ];
         wrong.into_iter().flatten().next().map_or(Ok(()), |reason| Err(ClaudeCodeError::invalid(reason)))
+    }
+
+    /// The tools in the lists of tools and of rules.
+    fn tools_named(&self) -> impl Iterator<Item = &str> {
+        let rules = self.allowed_tools.iter().chain(&self.disallowed_tools).flatten();
+        self.builtin_tools.iter().flatten().map(String::as_str).chain(rules.map(|rule| tool_of(rule)))
+    }
+
+    /// The built-in tools that only the CLI may know.
+    pub(crate) fn unknown_builtins(&self) -> impl Iterator<Item = &str> {
+        self.builtin_tools.iter().flatten().map(String::as_str).filter(|name| is_unknown(name))
+    }
+
+    /// The first tool of a subagent whose name is almost that of a built-in tool, and what is wrong with it. `own`
+    /// says whether this process has a tool of that name.
+    pub(crate) fn misspelt_for_agent(&self, own: impl Fn(&str) -> bool) -> Option<String> {
+        self.agents.iter().find_map(|(name, agent)| {
+            let tools = agent.tools.iter().chain(&agent.disallowed_tools).flatten();
+            let fault = tools.filter(|tool| !own(tool)).find_map(|tool| misspelt(tool_of(tool)))?;
+            Some(format!("agent `{name}`: {fault}"))
+        })
+    }
+
+    /// The rules that allow a tool that nothing offers. `own` says whether a server of this process has a tool, or, for
+    /// `*`, whether it exists.
+    pub(crate) fn allowed_in_vain(&self, strict: bool, own: impl Fn(&str, &str) -> bool) -> Vec<&str> {
+        let builtins = self.offered_builtins();
+        let is_offered = |rule: &&str| {
+            let tool = tool_of(rule);
+            if let Some(tool) = tool.strip_prefix("mcp__") {
+                let (server, tool) = tool.split_once("__").unwrap_or((tool, "*"));
+                let is_unknown = !strict || self.plugins.is_some() || server.contains('*');
+                return is_unknown || self.mcp_servers.contains_key(server) || own(server, tool);
+            }
+            let is_builtin = |names: &Vec<&str>| names.iter().any(|name| canonical(name) == canonical(tool));
+            !is_plain(tool) || builtins.as_ref().is_none_or(is_builtin)
+        };
+        self.allowed_tools.iter().flatten().map(String::as_str).filter(|rule| !is_offered(rule)).collect()
     }
 
     /// Whether the defaults are those of Claude Code.
@@ -666,11 +698,43 @@ mod tests {
                 "`enable_file_checkpointing` needs a conversation that is stored",
             ),
             (Settings::default().betas(["a,b"]), "`a,b` is not a valid beta name"),
+            (
+                Settings::default().builtin_tools(["Bash", "Raed"]),
+                "there is no built-in tool `Raed`; did you mean `Read`?",
+            ),
+            (
+                Settings::default().allowed_tools(["mcp__a__b", "Bahs(git *)"]),
+                "there is no built-in tool `Bahs`; did you mean `Bash`?",
+            ),
+            (
+                Settings::default().disallowed_tools(["bash"]),
+                "there is no built-in tool `bash`; did you mean `Bash`?",
+            ),
         ];
         for (settings, want) in rows {
             assert_eq!(settings.check().unwrap_err().to_string(), want);
         }
         assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn rules_for_tools_that_nothing_offers_are_found() {
+        let rules = [
+            "Read",
+            "Bash(ls *)",
+            "mcp__tools",
+            "mcp__tools__add",
+            "mcp__tools__sub",
+            "mcp__x__a",
+            "mcp__o__a",
+        ];
+        let settings =
+            Settings::default().builtin_tools(["Bash"]).allowed_tools(rules).mcp_server("o", json!({}));
+        let own = |server: &str, tool: &str| server == "tools" && ["add", "*"].contains(&tool);
+        assert_eq!(settings.allowed_in_vain(true, own), ["Read", "mcp__tools__sub", "mcp__x__a"]);
+        assert_eq!(settings.allowed_in_vain(false, own), ["Read"]);
+        let all = Settings::default().claude_code(true).allowed_tools(rules);
+        assert_eq!(all.allowed_in_vain(false, own), [""; 0]);
     }
 
     #[test]
@@ -686,12 +750,6 @@ mod tests {
         assert_eq!(written["conversation"], json!({ "resume": { "session_id": "s", "fork": true } }));
         let read: Settings = serde_json::from_value(written).unwrap();
         assert_eq!(format!("{read:?}"), format!("{own:?}"));
-
-        let mode = |mode: &str| serde_json::from_value::<PermissionMode>(json!(mode)).unwrap();
-        assert_eq!(mode("dontAsk"), PermissionMode::DontAsk);
-        assert_eq!(mode("newMode"), PermissionMode::Other("newMode".into()));
-        assert_eq!(json!(mode("newMode")), "newMode");
-        assert_eq!(["acceptEdits", "newMode"].map(|name| mode(name).to_string()), ["acceptEdits", "newMode"]);
 
         let options = json!({
             "effort": "max",
@@ -716,6 +774,10 @@ mod tests {
         assert_eq!(only.skills, Some(Skills::from(["pdf"])));
 
         let error = |text: Value| serde_json::from_value::<Settings>(text).unwrap_err().to_string();
+        assert_eq!(
+            error(json!({ "permission_mode": "acceptEdit" })),
+            "there is no permission mode `acceptEdit`; did you mean `acceptEdits`?"
+        );
         assert!(error(json!({ "max_turn": 1 })).starts_with("unknown field `max_turn`, expected one of "));
         let must = "it must be a number of seconds above 0 and below 2^64";
         assert_eq!(error(json!({ "timeout": -1 })), format!("`timeout` is -1; {must}"));

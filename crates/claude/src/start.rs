@@ -20,6 +20,7 @@ use crate::hook::HookShape;
 use crate::launch::{Launch, LaunchContext};
 use crate::locate::find_cli;
 use crate::model::{ClaudeCodeModel, Place};
+use crate::names::uncalled;
 use crate::offer::{Channel, Described, Offer, ServerTools, unconfirmed_tools};
 use crate::process::{self, Process};
 use crate::request::Request;
@@ -139,7 +140,22 @@ impl ClaudeCodeModel {
             }
             None => None,
         };
+        let has_tool =
+            |name: &str| tools.as_ref().is_some_and(|tools| tools.source.0.tools().get(name).is_some());
+        if let Some(fault) = settings.misspelt_for_agent(has_tool) {
+            return Err(ClaudeCodeError::invalid(fault));
+        }
+        let own = |server: &str, tool: &str| {
+            tools.as_ref().is_some_and(|tools| tools.server == server)
+                && (tool.contains('*') || has_tool(tool))
+        };
+        for rule in settings.allowed_in_vain(strict, own) {
+            tracing::warn!("`{rule}` in `allowed_tools` allows a tool that nothing offers");
+        }
         let callbacks = request.callbacks.or(&options.callbacks);
+        if let Some(error) = callbacks.hooks.iter().find_map(|hook| uncalled(&hook.shape.event.to_string())) {
+            return Err(error);
+        }
         let spec = CliSpec {
             hooks: callbacks.hooks.iter().map(|hook| hook.shape.clone()).collect(),
             cli,
@@ -204,6 +220,7 @@ impl ClaudeCodeModel {
             wants_output: spec.output_schema.is_some(),
             restrictions: options.restrictions.clone(),
             unconfirmed_tools: spec.unconfirmed_tools.clone(),
+            other_servers: spec.settings.mcp_servers.keys().cloned().collect(),
         };
         let command = self.command(&spec.cli, launch, &spec.settings)?;
         let cli = Process::start(command, Some(room))?;

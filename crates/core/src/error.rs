@@ -327,6 +327,12 @@ fn there_are(name: &str, known: &[String]) -> String {
     format!("{near}{link} there are: {}", known.join(", "))
 }
 
+/// Asks whether the name that is nearest to `name` was meant: `; did you mean …?`, or nothing if none is near.
+#[doc(hidden)]
+pub fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    or_near(nearest(name, known).get(..1).unwrap_or_default())
+}
+
 /// Asks whether one of these names was meant, if there are any.
 pub(crate) fn or_near(names: &[String]) -> String {
     let quoted = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();

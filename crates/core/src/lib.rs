@@ -69,6 +69,8 @@ pub use client::Client;
 pub use combined::Combined;
 pub use context::{CallContext, States};
 pub use dispatcher::Dispatcher;
+#[doc(hidden)]
+pub use error::did_you_mean;
 pub use error::{Hint, RegistrationError, ToolError, Warning, hint_of, with_causes};
 pub use extract::{FromContext, State};
 #[doc(hidden)]

@@ -73,8 +73,7 @@ impl Chat {
     }
 
     fn set_permission_mode(&self, py: Python<'_>, mode: &str, done: Py<PyAny>) -> Result<Task> {
-        let mode = serde_json::from_value(mode.into())
-            .map_err(|error| invalid(format!("the permission mode is invalid: {error}")))?;
+        let mode = mode.parse()?;
         self.ask(py, done, |chat| chat.set_permission_mode(mode))
     }
 

@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use toolbridge::core::set;
-use toolbridge::{HookCall, HookOutput, RawJson, Request};
+use toolbridge::{ClaudeCodeError, HookCall, HookEvent, HookOutput, RawJson, Request};
 
 use crate::call::Asker;
+use crate::error;
 use crate::event_loop::EventLoop;
 
 /// A Python hook.
@@ -44,11 +45,18 @@ enum Decision {
 
 impl NativeHook {
     /// Adds the hook to a request.
-    pub(crate) fn add_to(self, event_loop: EventLoop, request: Request) -> Request {
+    pub(crate) fn add_to(self, event_loop: EventLoop, request: Request) -> Result<Request, ClaudeCodeError> {
         let asker = Arc::new(Asker::new(event_loop, self.call));
-        request
-            .hook(self.event.as_str().into(), self.matcher, move |call| call_hook(Arc::clone(&asker), call))
+        let event = self.event.parse()?;
+        Ok(request.hook(event, self.matcher, move |call| call_hook(Arc::clone(&asker), call)))
     }
+}
+
+/// Fails if the CLI calls no hooks for this event.
+#[pyfunction]
+pub(crate) fn check_hook_event(event: &str) -> error::Result<()> {
+    event.parse::<HookEvent>()?;
+    Ok(())
 }
 
 async fn call_hook(asker: Arc<Asker>, call: HookCall) -> HookOutput {

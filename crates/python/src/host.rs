@@ -95,7 +95,7 @@ impl Host {
             });
         }
         for hook in self.hooks {
-            request = hook.add_to(event_loop.clone_ref(py), request);
+            request = hook.add_to(event_loop.clone_ref(py), request)?;
         }
         if let Some(until) = &self.until {
             request = request.until(until.get().0.clone());

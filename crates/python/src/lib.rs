@@ -41,6 +41,8 @@ mod _native {
     #[pymodule_export]
     use crate::documents::Documents;
     #[pymodule_export]
+    use crate::hook::check_hook_event;
+    #[pymodule_export]
     use crate::host::Ending;
     #[pymodule_export]
     use crate::model::Model;
@@ -74,6 +76,14 @@ mod _native {
     const SOCKET_FILE_SUFFIX: &str = toolbridge::SOCKET_FILE_SUFFIX;
     #[pymodule_export]
     const SOCKET_PERMISSIONS: u32 = toolbridge::SOCKET_PERMISSIONS;
+
+    // The names of the CLI that settings may have.
+    #[pymodule_export]
+    const HOOK_EVENTS: &[&str] = toolbridge::HookEvent::NAMES;
+    #[pymodule_export]
+    const PERMISSION_MODES: &[&str] = toolbridge::PermissionMode::NAMES;
+    #[pymodule_export]
+    const EFFORTS: &[&str] = toolbridge::Effort::NAMES;
 
     /// The package version.
     #[pymodule_export]

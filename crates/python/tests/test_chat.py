@@ -212,8 +212,8 @@ async def test_model_and_permissions_change_between_prompts(world: MakeWorld, tr
         await chat.send("first")
         await chat.set_model("claude-opus-4-5")
         await chat.set_permission_mode("plan")
-        with pytest.raises(CLIExecutionError, match="must be one of"):
-            await chat.set_permission_mode("nonsense")
+        with pytest.raises(InvalidRequestError, match="there is no permission mode `nonsense`; there are: "):
+            await chat.set_permission_mode("nonsense")  # type: ignore[arg-type]
         await chat.send("second")
         models = [request["model"] for request in here.requests]
         assert models[0] != "claude-opus-4-5" == models[1]

@@ -21,6 +21,7 @@ from toolbridge import (
     HookCall,
     HookEvent,
     HookOutput,
+    InvalidRequestError,
 )
 
 MakeWorld = Callable[[str], World]
@@ -166,6 +167,21 @@ async def test_a_hook_makes_the_model_continue_and_ends_a_request(world: MakeWor
         assert len(here.requests) == 2
         await chat.send("go on")
     assert len(here.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ("PreTooluse", "there is no hook event `PreTooluse`; did you mean `PreToolUse`?"),
+        ("zebra", "there is no hook event `zebra`; there are: PreToolUse, "),
+        ("SessionStart", "the CLI calls hooks for `SessionStart` only after `/clear` and compactions, not "),
+        ("Setup", "the CLI calls hooks for `Setup` never "),
+    ],
+)
+def test_a_hook_for_an_event_for_which_none_is_called_is_an_error(event: Any, message: str) -> None:
+    with pytest.raises(InvalidRequestError) as raised:
+        Hook(event, lambda _: HookOutput.deny("no"))
+    assert raised.value.message.startswith(message)
 
 
 async def test_a_running_hook_ends_with_its_request(world: MakeWorld, transport: Transport) -> None:

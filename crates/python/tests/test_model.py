@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from pydantic_ai import Agent
@@ -20,13 +21,20 @@ from toolbridge import (
     DEFAULT_TRANSPORT,
     Allow,
     ClaudeCodeModel,
+    ClaudeCodeModelSettings,
     CLIExecutionError,
     Deny,
+    Effort,
+    Hook,
+    HookEvent,
     InvalidRequestError,
+    McpServerError,
+    PermissionMode,
     PermissionRequest,
     Subagent,
     ToolNotFoundError,
     ToolsetNotRegisteredError,
+    _native,
 )
 
 MakeWorld = Callable[[str], World]
@@ -155,13 +163,17 @@ async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:
         ({"session_id": "x", "resume": "y"}, "names a new conversation"),
         ({"session_id": "x", "continue_conversation": True}, "names a new conversation"),
         ({"session_id": "x"}, "the session id `x` is not a UUID"),
-        ({"cli_settings": [1]}, "`cli_settings` is not a JSON object"),
+        ({"cli_settings": [1]}, r"`cli_settings` takes `Mapping\[str, Any\]`, not a `list`"),
         ({"max_concurrent_requests": 0}, "`max_concurrent_requests` is 0"),
-        ({"max_concurrent_requests": -1}, "a setting is invalid"),
+        ({"max_concurrent_requests": -1}, "`max_concurrent_requests` should be greater than or equal to 0"),
         ({"timeout": 0}, "`timeout` is 0"),
         ({"timeout": -1}, "`timeout` is -1"),
         ({"max_turns": 0}, "`max_turns` is 0"),
-        ({"max_turns": -1}, "a setting is invalid"),
+        ({"max_turns": -1}, "`max_turns` should be greater than or equal to 0"),
+        ({"effort": "hihg"}, "there is no effort `hihg`; did you mean `high`\\?"),
+        ({"permission_mode": "acceptEdit"}, "no permission mode `acceptEdit`; did you mean `acceptEdits`\\?"),
+        ({"builtin_tools": ["Raed"]}, "there is no built-in tool `Raed`; did you mean `Read`\\?"),
+        ({"disallowed_tools": ["bash(rm *)"]}, "there is no built-in tool `bash`; did you mean `Bash`\\?"),
         ({"max_budget_usd": 0}, "`max_budget_usd` is 0"),
         ({"agents": {"a": {"prompt": "x"}}}, "agent `a`: `description` is missing"),
         ({"agents": {"a": {"prompt": "x", "tool": []}}}, "unknown field `tool`"),
@@ -180,6 +192,36 @@ def test_invalid_settings_are_reported_at_once(options: dict[str, Any], message:
         ClaudeCodeModel(**options)
     with pytest.raises(ValueError, match=message):
         ClaudeCodeModel(**options)
+
+
+def test_the_names_in_types_are_those_of_the_native_module() -> None:
+    assert list(get_args(HookEvent)) == _native.HOOK_EVENTS
+    assert list(get_args(PermissionMode)) == _native.PERMISSION_MODES
+    assert list(get_args(Effort)) == _native.EFFORTS
+    for name in ("claude_code_effort", "claude_code_permission_mode"):
+        assert get_origin(get_type_hints(ClaudeCodeModelSettings)[name]) is Literal, "no other text"
+    assert get_origin(get_type_hints(Hook)["event"]) is Literal
+
+
+async def test_a_server_that_fails_is_an_error_that_names_it(world: MakeWorld) -> None:
+    here = world("text an answer without its tools")
+    model = here.model(mcp_servers={"shop": {"command": "/does/not/exist"}})
+    with pytest.raises(McpServerError, match="MCP server `shop` are not available") as raised:
+        await model.request(prompt(), None, ModelRequestParameters())
+    assert raised.value.hint is not None
+    assert "`mcp_servers`" in raised.value.hint
+
+
+async def test_a_rule_for_a_tool_that_nothing_offers_is_a_warning(
+    world: MakeWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = world("text ok")
+    model = here.model(allowed_tools=["Read", "mcp__tools__add", "mcp__tools__sub"])
+    model.set_agent_toolsets([add], server_name="tools")
+    with caplog.at_level(logging.WARNING, "toolbridge"):
+        assert (await model.request(prompt(), None, ModelRequestParameters())).text == "ok"
+    said = [record.getMessage() for record in caplog.records if "allowed_tools" in record.getMessage()]
+    assert [message.split("`")[1] for message in said] == ["Read", "mcp__tools__sub"]
 
 
 async def test_an_agent_has_only_the_tools_it_is_given(world: MakeWorld) -> None:

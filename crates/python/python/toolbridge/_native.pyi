@@ -9,8 +9,11 @@ from .questions import _Place
 from .tools import Host, Served
 
 __all__ = [
+    "EFFORTS",
+    "HOOK_EVENTS",
     "LENGTH_PREFIX_SIZE",
     "MAX_MESSAGE_SIZE",
+    "PERMISSION_MODES",
     "SCHEMA_FILE_PREFIX",
     "SOCKET_FILE_PREFIX",
     "SOCKET_FILE_SUFFIX",
@@ -29,6 +32,7 @@ __all__ = [
     "Stream",
     "Task",
     "__version__",
+    "check_hook_event",
     "shutdown",
 ]
 
@@ -38,6 +42,9 @@ SCHEMA_FILE_PREFIX: str
 SOCKET_FILE_PREFIX: str
 SOCKET_FILE_SUFFIX: str
 SOCKET_PERMISSIONS: int
+HOOK_EVENTS: Sequence[str]
+PERMISSION_MODES: Sequence[str]
+EFFORTS: Sequence[str]
 __version__: str
 
 _T_contra = TypeVar("_T_contra", contravariant=True)
@@ -242,4 +249,5 @@ class Scripted:
     def overruns(self) -> int: ...
     def close(self) -> None: ...
 
+def check_hook_event(event: str) -> None: ...
 def shutdown() -> None: ...

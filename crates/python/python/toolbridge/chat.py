@@ -162,7 +162,7 @@ class Chat(Generic[OutputT]):
         """Changes the model from the next prompt on; `None` is the CLI's default."""
         await completed(self._native.set_model, model_name)
 
-    async def set_permission_mode(self, mode: PermissionMode | str) -> None:
+    async def set_permission_mode(self, mode: PermissionMode) -> None:
         """Sets the permission mode from the next prompt on."""
         await completed(self._native.set_permission_mode, mode)
 

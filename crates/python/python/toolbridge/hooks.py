@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
@@ -15,13 +15,26 @@ HookEvent: TypeAlias = Literal[
     "PreToolUse",
     "PostToolUse",
     "PostToolUseFailure",
+    "PostToolBatch",
     "UserPromptSubmit",
+    "UserPromptExpansion",
     "Stop",
+    "StopFailure",
+    "MessageDisplay",
     "SubagentStart",
     "SubagentStop",
     "PreCompact",
+    "PostCompact",
     "Notification",
     "PermissionRequest",
+    "PermissionDenied",
+    "Elicitation",
+    "ElicitationResult",
+    "ConfigChange",
+    "InstructionsLoaded",
+    "TaskCreated",
+    "TaskCompleted",
+    "WorktreeCreate",
 ]
 """An event in the CLI that a hook can be called for."""
 
@@ -30,7 +43,7 @@ HookEvent: TypeAlias = Literal[
 class HookCall:
     """The argument of a hook."""
 
-    event: HookEvent | str
+    event: HookEvent
     """The event."""
     input: dict[str, Any]
     """The event's data from the CLI."""
@@ -97,14 +110,20 @@ class Hook:
     >>> def no_secrets(call: HookCall) -> HookOutput | None:
     ...     return HookOutput.deny("not that one") if "secret" in str(call.tool_input) else None
     >>> hook = Hook("PreToolUse", no_secrets, matcher="Read|Bash")
+
+    Raises:
+        InvalidRequestError: If the CLI calls no hooks for the event.
     """
 
-    event: HookEvent | str
+    event: HookEvent
     """The event it is called for."""
     function: HookFunction
     """The function to call."""
     matcher: str = ""
     """For events about tools, a regular expression for the tool's name; empty matches all."""
+
+    def __post_init__(self) -> None:
+        _native.check_hook_event(self.event)
 
 
 @dataclass(frozen=True)
@@ -119,7 +138,7 @@ class NativeHook:
 
 async def call_hook(hook: Hook, call: _native.Call) -> bytes:
     """Calls a hook, and serialises its answer for the native module."""
-    answer = hook.function(HookCall(call.name, from_json(call.arguments)))
+    answer = hook.function(HookCall(cast(HookEvent, call.name), from_json(call.arguments)))
     if inspect.isawaitable(answer):
         answer = await answer
     if answer is None:

@@ -65,8 +65,8 @@ class _SubagentOptions(TypedDict, total=False):
     initialPrompt: str
     maxTurns: int
     background: bool
-    effort: Effort | str
-    permissionMode: PermissionMode | str
+    effort: Effort
+    permissionMode: PermissionMode
 
 
 class Subagent(_SubagentOptions):
@@ -133,7 +133,7 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Rules for tools that must not run."""
     claude_code_builtin_tools: Sequence[str]
     """The CLI's own tools that the model gets; `default` is the CLI's usual set."""
-    claude_code_permission_mode: PermissionMode | str
+    claude_code_permission_mode: PermissionMode
     """How the CLI handles tools that no rule allows."""
     claude_code_max_turns: int
     """The maximum number of model turns per request."""
@@ -167,7 +167,7 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Further MCP servers, as in the CLI's `mcpServers`."""
     claude_code_fallback_model: str
     """The model to use if the first is overloaded or unavailable; several are separated by commas."""
-    claude_code_effort: Effort | str
+    claude_code_effort: Effort
     """How much effort the model spends on its answer."""
     claude_code_thinking: Thinking
     """Whether the model thinks before it answers."""

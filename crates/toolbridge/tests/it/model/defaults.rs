@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use toolbridge::claude::{Conversation, ExecutionKind, Input, Message, Settings};
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Hint as _, Request};
+use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Hint as _, Request, Session};
 use toolbridge_scripted::{Turn, claude_cli, clean_environment, thorough};
 
-use super::support::{PICTURE, Tools, World, notified, processes_of, program, transports};
+use super::support::{PICTURE, Tools, World, bridge, notified, processes_of, program, transports};
 use super::traps::{Traps, files_below, left_in};
 
 #[tokio::test]
@@ -198,13 +198,16 @@ async fn secrets_are_in_private_files_and_not_on_the_command_line() {
     for transport in transports() {
         let world = World::new("call hang {}\n---\ntext done");
         let tools = Tools::new();
+        let other = Session::builder(Tools::new().toolset()).bridge(bridge()).start().await.unwrap();
+        let mut entry = serde_json::to_value(other.mcp_server().unwrap()).unwrap();
+        entry["env"]["TOKEN"] = json!("secret-token");
+        entry["headers"] = json!({ "Authorization": "secret-header" });
         let model = world
             .builder()
             .system_prompt("secret-system")
             .append_system_prompt("secret-addition")
             .cli_settings(json!({ "env": { "A": "secret-setting" } }))
-            .mcp_server("other", json!({ "type": "http", "url": "http://127.0.0.1:9/", "headers": { "Authorization": "secret-header" } }))
-            .mcp_server("another", json!({ "command": "true", "env": { "TOKEN": "secret-token" } }))
+            .mcp_server("other", entry)
             .build()
             .unwrap();
         let schema = json!({ "type": "object", "description": "secret-schema" });
@@ -227,6 +230,7 @@ async fn secrets_are_in_private_files_and_not_on_the_command_line() {
         }
         let sent = world.scripted.requests()[0].system();
         assert!(sent.contains("secret-system") && sent.contains("secret-addition"), "{sent}");
+        other.stop().await;
         world.nothing_is_left_soon();
     }
 }

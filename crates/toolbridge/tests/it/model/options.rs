@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolbridge::{
-    Conversation, Effort, Event, Request, Sandbox, Settings, Skills, Subagent, Thinking, Transport,
+    Conversation, Effort, Event, Hint as _, Request, Sandbox, Settings, Skills, Subagent, Thinking, Transport,
 };
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn, say_unchecked};
 
@@ -247,5 +247,59 @@ async fn files_are_restored_in_a_conversation() {
     assert!(!file.exists(), "it was not there before");
     assert!(chat.rewind_files("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50").await.is_err());
     chat.close().await;
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn every_tool_that_the_cli_has_may_be_named_and_others_are_errors() {
+    let world = World::new("text ok");
+    let model = world.builder().claude_code(true).build().unwrap();
+    let mut stream = model.request_stream("go").await.unwrap();
+    let mut tools = Vec::new();
+    while let Some(event) = stream.next().await {
+        if let Event::Started(started) = event.unwrap() {
+            tools = started.tools;
+        }
+    }
+    tools.retain(|tool| !tool.starts_with("mcp__"));
+    assert!(tools.len() > 10, "{tools:?}");
+    let named = world.builder().builtin_tools(tools.clone()).allowed_tools(tools).build().unwrap();
+    assert_eq!(named.request("go").await.unwrap().text(), "ok");
+    let asked = world.scripted.requests().len();
+
+    // A name that is like no known one may be that of a newer CLI's tool, so the CLI is asked.
+    let model = world.builder().builtin_tools(["Read", "Frobnicate"]).build().unwrap();
+    let error = model.request("go").await.unwrap_err();
+    assert_eq!(error.to_string(), "there is no built-in tool `Frobnicate`; there are: Read");
+    let wrong = world.builder().builtin_tools(["Raed"]).build().unwrap_err();
+    assert_eq!(wrong.to_string(), "there is no built-in tool `Raed`; did you mean `Read`?");
+    let agent = Subagent::new("Reads", "You read.").tools(["add", "Raed"]);
+    let request =
+        Request::new("go").tools(Tools::new().toolset()).settings(Settings::default().agent("a", agent));
+    let error = world.model().request(request).await.unwrap_err();
+    assert_eq!(error.to_string(), "agent `a`: there is no built-in tool `Raed`; did you mean `Read`?");
+    assert!(world.scripted.requests().len() <= asked + 1, "only the request that the CLI refused");
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_given_server_that_fails_is_an_error_before_an_answer_without_its_tools() {
+    let world = World::new("text ok");
+    let entries = [
+        json!({ "command": "/does/not/exist" }),
+        json!({ "command": "true" }),
+        json!({ "type": "http", "url": "http://127.0.0.1:9/" }),
+    ];
+    for entry in entries {
+        let model = world.builder().mcp_server("shop", entry.clone()).build().unwrap();
+        let error = model.request("go").await.expect_err("a dead server");
+        assert_eq!(error.type_name(), "McpServerError", "{entry}");
+        let said = error.to_string();
+        assert!(
+            said.starts_with("the tools of MCP server `shop` are not available: the CLI says `failed`"),
+            "{said}"
+        );
+        assert!(error.hint().unwrap().contains("`mcp_servers`"), "{error:?}");
+    }
     world.nothing_is_left();
 }

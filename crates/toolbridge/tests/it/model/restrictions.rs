@@ -131,7 +131,7 @@ async fn a_restriction_of_a_missing_tool_is_an_error() {
     if thorough() {
         missing(world.builder().claude_code(true), "Bsh").await;
     }
-    missing(world.builder().builtin_tools(["Bsh"]), "Bsh").await;
+    missing(world.builder().builtin_tools(["Frobnicate"]), "Frobnicate").await;
     // A tool that the request filters out still counts as existing.
     let model = world.builder().tool_parameter_restrictions([rule("add")]).build().unwrap();
     model.request(Request::new("go").tools(Tools::new().toolset()).only(["look"])).await.unwrap();
