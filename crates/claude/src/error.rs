@@ -186,8 +186,8 @@ impl ExecutionKind {
             Self::NoConversation => (
                 "no_conversation",
                 Some(
-                    "keep a conversation when it begins (`Conversation::Keep`, `keep_session` in Python), and resume it \
-                     in the same working directory",
+                    "keep a conversation when it begins (`Conversation::Keep`), and resume it in the same working \
+                     directory",
                 ),
             ),
             Self::SlowConsumer => ("slow_consumer", Some("read the stream as it comes, or use `request`")),

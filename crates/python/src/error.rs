@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use toolbridge::docs::DocsError;
 use toolbridge::nats::NatsError;
-use toolbridge::{ClaudeCodeError, Hint as _, IpcError, RegistrationError, ServerError};
+use toolbridge::{ClaudeCodeError, ExecutionKind, Hint as _, IpcError, RegistrationError, ServerError};
 
 /// The module of the exception classes.
 const MODULE: &str = "toolbridge.errors";
@@ -52,7 +52,13 @@ impl From<ClaudeCodeError> for Error {
         let attributes = Attributes {
             hint: match &error {
                 // The hint does not apply to a wheel, which contains the executable.
-                ClaudeCodeError::BridgeStartup { .. } => None,
+                ClaudeCodeError::BridgeStartup { .. } | ClaudeCodeError::Ipc(IpcError::NoBridge { .. }) => {
+                    None
+                }
+                ClaudeCodeError::CliExecution { kind: ExecutionKind::NoConversation, .. } => Some(
+                    "keep a conversation when it begins (`keep_session=True`), and resume it in the same working \
+                     directory",
+                ),
                 ClaudeCodeError::PromptExpansion { .. } => {
                     Some("update Claude Code to 2.1.248 or newer, or allow it with `expand_prompts=True`")
                 }
@@ -79,7 +85,9 @@ impl From<IpcError> for Error {
             IpcError::Registration(_) | IpcError::Name { .. } => INVALID,
             error => error.type_name(),
         };
-        Self(make(class, &error.to_string(), Attributes { hint: error.hint(), ..Attributes::default() }))
+        // The hint does not apply to a wheel, which contains the executable.
+        let hint = if matches!(error, IpcError::NoBridge { .. }) { None } else { error.hint() };
+        Self(make(class, &error.to_string(), Attributes { hint, ..Attributes::default() }))
     }
 }
 

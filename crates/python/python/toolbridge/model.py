@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import pickle
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -36,13 +37,14 @@ from .chat import Chat, Output, OutputT
 from .conversation import conversation
 from .deferral import Deferral
 from .errors import InvalidRequestError, ModelFailure
-from .hooks import Hook
 from .failure import ToolErrors
+from .hooks import Hook
 from .meter import Meter
 from .output import OutputSpec, output_spec
 from .questions import OnAsk, answer_question
 from .server_info import ServerInfo, as_dict
 from .sessions import Sessions
+from .setting_types import SettingTypes
 from .settings import (
     DEFAULT_SERVER_NAME,
     DEFAULT_TIMEOUT_SECONDS,
@@ -56,6 +58,7 @@ from .settings import (
     TransportType,
     as_json,
     check_names,
+    check_types,
     given_documents,
     given_servers,
     settings_for_cli,
@@ -222,10 +225,10 @@ class ClaudeCodeModel(Model[None]):
         can_use_tool: CanUseTool | None = None,
         hooks: Sequence[Hook] = (),
         on_ask: OnAsk | None = None,
+        tool_errors: ToolErrors = "tell",
         allow_own_tools: bool | None = None,
         tool_parameter_restrictions: Mapping[str, Mapping[str, Any]] | None = None,
         max_concurrent_requests: int | None = None,
-        tool_errors: ToolErrors = "tell",
         settings: ModelSettings | None = None,
         profile: ModelProfileSpec | None = None,
     ) -> None:
@@ -308,12 +311,12 @@ class ClaudeCodeModel(Model[None]):
                 the model stops. Hooks in the settings are called, too.
             on_ask: Answers questions of tools that call `ask`, and of other MCP servers of the run. Without
                 it, questions cannot be answered.
-            allow_own_tools: Whether this process's tools run without asking for permission. They do, unless
-                there is a `can_use_tool`.
-            tool_parameter_restrictions: For each tool, by name, a JSON Schema for each restricted parameter.
             tool_errors: What happens when a tool raises an exception. `tell`: the model is told its type and
                 text, and goes on. `hide`: it is told only the type. `raise`: the exception ends the run, or
                 the conversation; the caller gets it. A `ModelRetry` is for the model in any case.
+            allow_own_tools: Whether this process's tools run without asking for permission. They do, unless
+                there is a `can_use_tool`.
+            tool_parameter_restrictions: For each tool, by name, a JSON Schema for each restricted parameter.
                 A request without such a tool is an error.
             max_concurrent_requests: How many requests run at the same time, each with its own CLI; unlimited
                 by default. The others wait in order; their `timeout` starts when they do.
@@ -325,6 +328,9 @@ class ClaudeCodeModel(Model[None]):
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         check_names(settings)
+        check_types(settings)
+        settings_for_cli(settings)
+        _argument_types().check(given)
         super().__init__(settings=settings, profile=_profile(profile))
         self._given = given
         """The arguments for making a copy."""
@@ -334,13 +340,13 @@ class ClaudeCodeModel(Model[None]):
         self._can_use_tool = can_use_tool
         self._hooks = tuple(hooks)
         self._on_ask = on_ask
+        self._tool_errors = tool_errors
         self._append_system_prompt = append_system_prompt
         self._mcp_servers = {name: dict(entry) for name, entry in (mcp_servers or {}).items()}
         self._registered: _Registered | None = None
         # The appended system prompt is assembled in each request.
         own = {name: given[name] for name in FOR_CLI.values() if name != "append_system_prompt"}
         own["mcp_servers"] = self._mcp_servers or None
-        self._tool_errors = tool_errors
         restrictions = [
             (tool, parameter, schema)
             for tool, parameters in (tool_parameter_restrictions or {}).items()
@@ -659,6 +665,7 @@ class ClaudeCodeModel(Model[None]):
         self._check_allowed()
         all_settings = merge_model_settings(self.settings, model_settings)
         check_names(all_settings)
+        check_types(all_settings)
         warn_unsupported(all_settings, self.unsupported_settings)
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         given: Mapping[str, Any] = settings or {}
@@ -676,6 +683,8 @@ class ClaudeCodeModel(Model[None]):
             tools = await self._tools(parameters, given_documents(given), run, registered, stack, alone)
             if chat is not None and tools.toolbox.tools:
                 tools.toolbox.manager = tools.toolbox.tools[0].manager
+            tools.toolbox.errors = given.get("claude_code_tool_errors") or self._tool_errors
+            tools.toolbox.stop = stop
             read = await conversation(messages, parameters)
             can_use_tool = given.get("claude_code_can_use_tool") or self._can_use_tool
             on_ask = given.get("claude_code_on_ask") or self._on_ask
@@ -683,8 +692,6 @@ class ClaudeCodeModel(Model[None]):
             own = settings_for_cli(given)
             own |= web.switched_on(parameters.native_tools, own, self._given, asks=can_use_tool is not None)
             prompts = [own.get("append_system_prompt", self._append_system_prompt), *read.system]
-            tools.toolbox.errors = given.get("claude_code_tool_errors") or self._tool_errors
-            tools.toolbox.stop = stop
             own["append_system_prompt"] = "\n\n".join(prompt for prompt in prompts if prompt) or None
             output = output_spec(parameters) if chat is None else chat.output_spec
             host = Host(
@@ -801,6 +808,12 @@ _SHARED = frozenset(
     {"message_callback", "stderr_callback", "can_use_tool", "hooks", "on_ask", "settings", "profile"}
 )
 """The arguments that a copy shares with its model."""
+
+
+@functools.cache
+def _argument_types() -> SettingTypes:
+    """The types of the model's own arguments."""
+    return SettingTypes(ClaudeCodeModel.__init__, without=frozenset({"return", "settings", "profile"}))
 
 
 def _recreated(kind: type[_Kind], given: Mapping[str, Any]) -> _Kind:

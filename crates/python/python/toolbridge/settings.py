@@ -10,21 +10,26 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence, Set
 from difflib import get_close_matches
 from types import ModuleType
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, TypeAlias
 
+from pydantic import Field
 from pydantic_ai import exceptions, models
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_jsonable_python
 
+# pydantic, which checks the settings, needs this one before Python 3.12.
+from typing_extensions import TypedDict
+
 from . import _native
 from .callbacks import CanUseTool, MessageCallback, StderrCallback
 from .errors import InvalidRequestError
+from .failure import ToolErrors
 from .hooks import Hook
 from .questions import OnAsk
+from .setting_types import SettingTypes
 
 TransportType: TypeAlias = Literal["auto", "stdio", "sdk"]
-from .failure import ToolErrors
 """How tool calls are transported between the CLI and this process.
 
 `stdio`: the CLI starts a bridge, which calls this process over a Unix socket. `sdk`: over the CLI's own stdin
@@ -44,9 +49,13 @@ Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
 """How much effort a model spends on its answer."""
 
 
+_Count: TypeAlias = Annotated[int, Field(ge=0, le=2**32 - 1)]
+_Port: TypeAlias = Annotated[int, Field(ge=0, le=2**16 - 1)]
+
+
 class _Budget(TypedDict, total=False):
     display: Literal["summarized", "omitted"]
-    budget_tokens: int
+    budget_tokens: _Count
 
 
 class Thinking(_Budget):
@@ -63,7 +72,7 @@ class _SubagentOptions(TypedDict, total=False):
     memory: Literal["user", "project", "local"]
     mcpServers: Sequence[str | Mapping[str, Any]]
     initialPrompt: str
-    maxTurns: int
+    maxTurns: _Count
     background: bool
     effort: Effort
     permissionMode: PermissionMode
@@ -90,8 +99,8 @@ class SandboxNetwork(TypedDict, total=False):
     allowAllUnixSockets: bool
     allowLocalBinding: bool
     allowMachLookup: Sequence[str]
-    httpProxyPort: int
-    socksProxyPort: int
+    httpProxyPort: _Port
+    socksProxyPort: _Port
 
 
 class Sandbox(TypedDict, total=False):
@@ -207,6 +216,8 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Other MCP servers, started and stopped with a request; their tools are added to yours."""
     claude_code_nats_tools: _native.NatsTools | Sequence[_native.NatsTools]
     """Tools of other machines that the model gets, in addition to those of the agent or the request."""
+    claude_code_tool_errors: ToolErrors
+    """What happens when a tool raises an exception: `tell` the model its text, `hide` that, or `raise` it."""
     claude_code_can_use_tool: CanUseTool
     """Decides whether a tool may be used that no rule allows or forbids."""
     claude_code_hooks: Sequence[Hook]
@@ -216,8 +227,6 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     claude_code_message_callback: MessageCallback
     """Called with each message of the CLI."""
     claude_code_stderr_callback: StderrCallback
-    claude_code_tool_errors: ToolErrors
-    """What happens when a tool raises an exception: `tell` the model its text, `hide` that, or `raise` it."""
     """Called with each line that the CLI writes to its stderr."""
 
 
@@ -235,6 +244,7 @@ _FOR_PYTHON: frozenset[str] = frozenset(
         "claude_code_documents",
         "claude_code_nats_tools",
         "claude_code_tool_servers",
+        "claude_code_tool_errors",
         "claude_code_can_use_tool",
         "claude_code_hooks",
         "claude_code_on_ask",
@@ -244,7 +254,6 @@ _FOR_PYTHON: frozenset[str] = frozenset(
 )
 """The settings that are not passed to the CLI."""
 
-        "claude_code_tool_errors",
 FOR_CLI: dict[str, str] = {name: name.removeprefix(PREFIX) for name in _OWN - _FOR_PYTHON} | {
     "timeout": "timeout"
 }
@@ -253,15 +262,24 @@ FOR_CLI: dict[str, str] = {name: name.removeprefix(PREFIX) for name in _OWN - _F
 
 def settings_for_cli(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """The settings for the CLI, by the native module's names."""
-    given = (settings or {}).items()
-    return as_json({FOR_CLI[name]: value for name, value in given if name in FOR_CLI})
+    given = {name: value for name, value in (settings or {}).items() if name in FOR_CLI}
+    return {FOR_CLI[name]: value for name, value in as_json(given).items()}
 
 
 def as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON values; `None` means unset."""
-    found = {name: value for name, value in settings.items() if value is not None}
-    plain: dict[str, Any] = to_jsonable_python(found, fallback=os.fspath)
-    return plain
+    return {name: _json(name, value) for name, value in settings.items() if value is not None}
+
+
+def _json(name: str, value: Any) -> Any:
+    try:
+        return to_jsonable_python(value, fallback=_as_plain)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"`{name}` has a value that JSON does not have") from error
+
+
+def _as_plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else os.fspath(value)
 
 
 def given_documents(settings: Mapping[str, Any] | None) -> list[_native.Documents]:
@@ -295,6 +313,25 @@ def check_names(settings: Mapping[str, Any] | None) -> None:
         has_own = "`ClaudeCodeModelSettings` has those of this model"
         hint = f"did you mean `{nearest}`?" if nearest else has_own
         raise InvalidRequestError(f"there is no setting `{name}`", hint=hint)
+
+
+@functools.cache
+def _types() -> SettingTypes:
+    return SettingTypes(ClaudeCodeModelSettings, without=_ALL_MODELS)
+
+
+def check_types(settings: Mapping[str, Any] | None) -> None:
+    """Rejects settings of this model whose values have other types.
+
+    Raises:
+        InvalidRequestError: If there is one.
+    """
+    given = dict(settings or {})
+    if given:
+        _types().check(given)
+    timeout = given.get("timeout")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+        raise InvalidRequestError(f"`timeout` takes `float`, not a `{type(timeout).__name__}`")
 
 
 def _nearest(name: str) -> str | None:
