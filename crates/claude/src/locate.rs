@@ -23,7 +23,8 @@ const ELSEWHERE: [&str; 3] = ["/usr/local/bin/claude", "/opt/homebrew/bin/claude
 const BUNDLED: &str = "claude_agent_sdk/_bundled/claude";
 
 /// Finds the CLI: the `given` path, else `claude` on the PATH, else in the usual install locations, else in
-/// an installed Python package `claude-agent-sdk`.
+/// an installed Python package `claude-agent-sdk`: in the virtual environment, or in a Python installation whose `bin`
+/// holds this program or is on the PATH.
 ///
 /// # Errors
 ///
@@ -44,7 +45,9 @@ pub fn find_cli(given: Option<&Path>) -> Result<PathBuf, ClaudeCodeError> {
     // Each `bin` on the PATH may belong to a Python installation, with its packages next to it.
     let beside = folders.iter().filter_map(|folder| folder.parent()).map(Path::to_path_buf);
     let own = home.as_ref().map(|home| home.join(".local"));
-    let in_python = venv.into_iter().chain(own).chain(beside).flat_map(|prefix| bundled(&prefix));
+    // `toolbridge` of a wheel is in the `bin` of its environment, which need not be activated.
+    let this = env::current_exe().ok().and_then(|program| Some(program.parent()?.parent()?.to_path_buf()));
+    let in_python = venv.into_iter().chain(this).chain(own).chain(beside).flat_map(|prefix| bundled(&prefix));
     let places = on_path.chain(usual).chain(ELSEWHERE.map(PathBuf::from)).chain(in_python);
     places.into_iter().find(|path| is_executable(path)).ok_or_else(|| ClaudeCodeError::CliNotFound {
         reason: "`claude` is not on the PATH, not in the usual places, and there is no Python package \

@@ -372,6 +372,38 @@ fn the_doctor_reports_every_check_with_a_hint() {
 }
 
 #[test]
+fn the_cli_of_the_python_environment_is_found() {
+    let dir = TempDir::new().unwrap();
+    let venv = dir.path().join("venv");
+    let cli = venv.join("lib/python3.12/site-packages/claude_agent_sdk/_bundled/claude");
+    let program = venv.join("bin/toolbridge");
+    for path in [&cli, &program] {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    }
+    std::os::unix::fs::symlink(claude_cli(), &cli).unwrap();
+    let built = toolbridge();
+    // A link to the file: the program must be in that folder, as after `pip install`.
+    if std::fs::hard_link(built.get_program(), &program).is_err() {
+        std::fs::copy(built.get_program(), &program).unwrap();
+    }
+    let doctor = |program: &Path, variables: &[(&str, &Path)]| {
+        let mut command = Command::new(program);
+        command.env_clear().env("HOME", dir.path()).env("PATH", "/usr/bin:/bin");
+        run(command.env("TMPDIR", dir.path()).envs(variables.iter().copied()).arg("doctor")).1
+    };
+    // If there is a CLI on this machine for everybody, it comes first.
+    let rest = [doctor(&program, &[]), doctor(built.get_program().as_ref(), &[("VIRTUAL_ENV", &venv)])];
+    let everybodys = doctor(built.get_program().as_ref(), &[]);
+    if everybodys.contains("\nok    Claude Code CLI") {
+        return toolbridge_scripted::say_unchecked("this machine has a CLI for everybody");
+    }
+    for stdout in rest {
+        let line = stdout.lines().find(|line| line.contains("Claude Code CLI")).unwrap_or_default();
+        assert!(line.starts_with("ok    ") && line.contains(cli.to_str().unwrap()), "{stdout}");
+    }
+}
+
+#[test]
 fn the_doctor_checks_the_temporary_directory() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = TempDir::new().unwrap();
