@@ -357,7 +357,7 @@ pub(crate) struct AskArgs {
     /// The model to ask [default: the CLI's own]
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
-    /// How long to wait for the answer, in seconds [default: 120]
+    /// How long the whole command may take, in seconds; by default the model has 120, without the time of tools
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     #[command(flatten)]

@@ -1,16 +1,21 @@
 //! `toolbridge ask`: the model from the command line, with tools in this process.
 
-use std::io::{self, IsTerminal as _, Read as _};
+use std::cell::Cell;
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep_until;
 use toolbridge::claude::{Metadata, ModelResponse, ResponseStream, ResponseWithMetadata};
 use toolbridge::core::{set, with_causes};
 use toolbridge::docs::LogLevel;
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Event, Part, Request, hint_of};
+use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Event, ExecutionKind, Part, Request, hint_of};
 
 use crate::args::{AskArgs, AskTools};
 use crate::demo::{demo_tools, hide_demo_panic, two_threads};
@@ -57,16 +62,32 @@ impl Failure {
 
 fn answer_to(args: &AskArgs) -> Result<ExitCode, Failure> {
     hide_demo_panic();
+    let deadline = args.timeout.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
     // Before the signal handlers are installed, so that Ctrl-C still interrupts a read from stdin.
-    let prompt = prompt(&args.prompt)?;
+    let prompt = prompt(&args.prompt, args.timeout)?;
     let runtime = two_threads().map_err(anyhow::Error::from)?;
-    let answered = runtime.block_on(ask(args, prompt));
+    let has_answer = Cell::new(false);
+    let answered = runtime.block_on(async {
+        let Some((deadline, limit)) = deadline else { return ask(args, prompt, &has_answer).await };
+        tokio::select! {
+            answered = ask(args, prompt, &has_answer) => answered,
+            // The guardian ends the CLI, whatever that takes.
+            () = sleep_until(deadline.into()) => {
+                if has_answer.get() { Ok(ExitCode::SUCCESS) } else { Err(timed_out(limit)) }
+            }
+        }
+    });
     // Do not wait for threads that are blocked in a tool.
     runtime.shutdown_background();
     answered
 }
 
-async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode, Failure> {
+fn timed_out(limit: Duration) -> Failure {
+    let message = format!("no result within {} s", limit.as_secs_f64());
+    ClaudeCodeError::CliExecution { kind: ExecutionKind::Timeout(limit), message, result: None }.into()
+}
+
+async fn ask(args: &AskArgs, prompt: String, has_answer: &Cell<bool>) -> Result<ExitCode, Failure> {
     let signalled = ending_signal().map_err(anyhow::Error::from)?;
     let mut builder =
         ClaudeCodeModel::builder().claude_code(args.claude_code).expand_prompts(args.expand_prompts);
@@ -79,40 +100,50 @@ async fn ask(args: &AskArgs, prompt: String) -> Result<ExitCode, Failure> {
         });
     }
     let model = builder.build()?;
-    let mut stream = model.request_stream(request(args, prompt)?).await?;
+    let mut stream = model.request_stream(request(args, prompt).await?).await?;
     let code = tokio::select! {
-        answer = follow(&mut stream, args) => return answer,
+        answer = follow(&mut stream, args, has_answer) => return answer,
         code = signalled => code,
     };
     stream.cancel().await;
     Ok(code)
 }
 
-fn request(args: &AskArgs, prompt: String) -> Result<Request> {
+async fn request(args: &AskArgs, prompt: String) -> Result<Request> {
     let request = Request::new(prompt).transport(args.transport);
     Ok(match args.tools {
         Some(AskTools::Demo) => request.tools(demo_tools(Arc::default())?),
         // `--stream` shows the calls; log only disk errors besides.
-        Some(AskTools::Docs) => request.tools(docs::roots(&args.docs)?.log_level(LogLevel::Error).open()?),
+        Some(AskTools::Docs) => {
+            let docs = docs::roots(&args.docs)?.log_level(LogLevel::Error);
+            // In a thread of its own, because the time-out holds for it too.
+            request.tools(spawn_blocking(move || docs.open()).await??)
+        }
         None => request,
     })
 }
 
 /// The prompt, read from stdin if it is `-`.
-fn prompt(given: &str) -> Result<String> {
+fn prompt(given: &str, limit: Option<Duration>) -> Result<String, Failure> {
     if given != "-" {
         return Ok(given.to_owned());
     }
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text).map_err(|error| WithHint {
+    let (sender, text) = mpsc::channel();
+    thread::spawn(move || sender.send(io::read_to_string(io::stdin())));
+    let text = text.recv_timeout(limit.unwrap_or(Duration::MAX));
+    let text = text.map_err(|_| timed_out(limit.unwrap_or_default()))?.map_err(|error| WithHint {
         error: format!("cannot read the prompt from stdin: {error}"),
         hint: "the prompt is text in UTF-8",
-    })?;
-    Ok(text)
+    });
+    Ok(text.map_err(anyhow::Error::from)?)
 }
 
 /// Shows events as they arrive, and the answer at the end.
-async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode, Failure> {
+async fn follow(
+    stream: &mut ResponseStream,
+    args: &AskArgs,
+    has_answer: &Cell<bool>,
+) -> Result<ExitCode, Failure> {
     let mut spinner = Spinner::new(!args.json && io::stderr().is_terminal());
     let mut text_is_open = false;
     loop {
@@ -139,6 +170,7 @@ async fn follow(stream: &mut ResponseStream, args: &AskArgs) -> Result<ExitCode,
                 say(&format!("← {}{}", if is_error { "error: " } else { "" }, excerpt(&text, SHOWN_CHARS)));
             }
             Event::Result(whole) => {
+                has_answer.set(true);
                 if args.json {
                     print(format!("{}\n", answer_json(&whole)?).as_bytes())?;
                 } else if !args.stream {

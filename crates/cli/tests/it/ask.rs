@@ -1,8 +1,9 @@
 //! `toolbridge ask` with the real CLI and a scripted model, and `toolbridge doctor`.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -401,6 +402,46 @@ fn the_cli_of_the_python_environment_is_found() {
         let line = stdout.lines().find(|line| line.contains("Claude Code CLI")).unwrap_or_default();
         assert!(line.starts_with("ok    ") && line.contains(cli.to_str().unwrap()), "{stdout}");
     }
+}
+
+#[test]
+fn a_time_out_ends_the_command_whatever_it_waits_for() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("claude");
+    // It says nothing at all, also ignoring signals, or only its version.
+    let hangs = "while :; do sleep 1000; done";
+    let deaf = format!("trap '' TERM INT HUP; {hangs}");
+    let late = format!("[ \"$1\" = --version ] && exec echo '2.1.300 (Claude Code)'; {deaf}");
+    let given = |script: &str, prompt: &str, json: bool| {
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let temp = dir.path().join("tmp");
+        std::fs::create_dir_all(&temp).unwrap();
+        let mut command = toolbridge();
+        command.env_clear().env("HOME", dir.path()).env("PATH", "/usr/bin:/bin").env("TMPDIR", temp);
+        command.args(["ask", prompt, "--timeout", "1", "--tools", "demo", "--claude"]).arg(&path);
+        command.args(json.then_some("--json"));
+        let began = Instant::now();
+        // Its stdin stays open and says nothing.
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let mut process = Process(
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(),
+        );
+        _ = process.0.stdout.take().unwrap().read_to_string(&mut stdout);
+        _ = process.0.stderr.take().unwrap().read_to_string(&mut stderr);
+        assert_eq!(process.0.wait().unwrap().code(), Some(1), "{stderr}");
+        // The version alone may take 20 s, and a CLI that ignores signals several seconds more.
+        assert!(began.elapsed() < Duration::from_secs(15), "{script}: {:?}", began.elapsed());
+        nothing_is_left(&dir);
+        (stdout, stderr)
+    };
+    let hint = "hint: give the request a longer time-out, or ask for less";
+    for (script, prompt) in [(hangs, "hi"), (&deaf, "hi"), (&late, "hi"), (&late, "-")] {
+        let (stdout, stderr) = given(script, prompt, false);
+        assert_eq!((stdout, stderr), (String::new(), format!("error: no result within 1 s\n{hint}\n")));
+    }
+    let error: Value = serde_json::from_str(&given(&late, "-", true).0).unwrap();
+    assert_eq!(error["error"]["message"], "no result within 1 s");
 }
 
 #[test]
