@@ -2,49 +2,28 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt as _;
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::error::Result;
 use crate::event_loop::{EventLoop, undelivered};
-use crate::process::lock;
 use crate::runtime;
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// How long a cancellation waits for a thread that is polling the work. The thread sees the flag in any case.
-const CANCEL_PATIENCE: Duration = Duration::from_millis(500);
-
 /// Work that runs in the background of Python; its outcome is delivered on the event loop.
-///
-/// Unlike with a tokio task, cancelling it drops its future immediately.
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct Task {
-    slot: Arc<Slot>,
-    /// The tokio task, which has to be aborted too.
     running: AbortHandle,
-    runtime: Handle,
     pid: u32,
 }
 
-struct Slot {
-    cancelled: AtomicBool,
-    /// The work has been dropped, with everything it owns.
-    ended: AtomicBool,
-    work: Mutex<Option<Work>>,
-}
-
 impl Task {
-    /// Runs `work`, then calls `done(value, None)` or `done(None, exception)` on the loop.
+    /// Runs `work`, then calls `done(value, None)` or `done(None, exception)` on the loop, once the work has
+    /// been dropped with everything it owns. That is also how a cancelled task ends.
     ///
     /// # Errors
     ///
@@ -58,124 +37,76 @@ impl Task {
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
     {
-        let runtime = runtime::handle(py)?;
-        let work = async move {
-            let outcome = AssertUnwindSafe(work).catch_unwind().await;
-            let outcome = outcome.map_or_else(
-                |_| Err(PyRuntimeError::new_err("toolbridge panicked, see stderr")),
-                |outcome| outcome.map_err(PyErr::from),
-            );
-            // Fails if the interpreter is shutting down.
-            Python::try_attach(|py| {
-                if let Err(error) = deliver(py, &event_loop, &done, outcome) {
-                    undelivered(py, &error);
-                }
-            });
-        };
-        let slot = Arc::new(Slot {
-            cancelled: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            work: Mutex::new(Some(Box::pin(work))),
+        let work = AssertUnwindSafe(work).catch_unwind().map(|outcome| match outcome {
+            Ok(outcome) => outcome.map_err(PyErr::from),
+            Err(_) => Err(PyRuntimeError::new_err("toolbridge panicked, see stderr")),
         });
-        let running = runtime.spawn(Running(Arc::clone(&slot))).abort_handle();
-        Ok(Self { slot, running, runtime, pid: std::process::id() })
+        let cancelled = Err(PyRuntimeError::new_err("the work was cancelled"));
+        let end = End { event_loop, done, outcome: Some(cancelled) };
+        let running = runtime::handle(py)?.spawn(Running { work: Box::pin(work), end }).abort_handle();
+        Ok(Self { running, pid: std::process::id() })
     }
-}
-
-fn deliver<T: for<'py> IntoPyObject<'py>>(
-    py: Python<'_>,
-    event_loop: &EventLoop,
-    done: &Py<PyAny>,
-    outcome: PyResult<T>,
-) -> PyResult<()> {
-    let none = || py.None().into_bound(py);
-    let arguments = match outcome.and_then(|value| value.into_bound_py_any(py)) {
-        Ok(value) => [value, none()],
-        Err(error) => [none(), error.into_value(py).into_bound(py).into_any()],
-    };
-    event_loop.post(py, done.bind(py), arguments)
 }
 
 #[pymethods]
 impl Task {
-    /// Drops the work and everything it owns. Does nothing if it is done.
-    fn cancel(&self, py: Python<'_>) {
-        if self.pid != std::process::id() {
-            return; // a forked child must not stop its parent's work
-        }
-        py.detach(|| {
-            let _runtime = self.runtime.enter();
-            self.slot.cancel();
+    /// Has the work and everything it owns dropped, without waiting for that. Returns whether `done` is called
+    /// then, or has been called.
+    fn cancel(&self) -> bool {
+        // A forked child must not stop its parent's work, and has no thread that could call `done`.
+        let is_own = self.pid == std::process::id();
+        if is_own {
             self.running.abort();
-        });
+        }
+        is_own
     }
 }
 
-impl Slot {
-    fn cancel(&self) {
-        self.cancelled.store(true, Ordering::SeqCst);
-        let started = Instant::now();
-        loop {
-            if let Some(work) = self.try_lock() {
-                self.end(work);
-            }
-            // Another thread may be dropping the work; it must be gone when this returns.
-            if self.ended.load(Ordering::SeqCst) {
-                return;
-            }
-            // The thread that polls it sees the flag. It may be this thread: garbage collection runs
-            // anywhere.
-            if started.elapsed() > CANCEL_PATIENCE {
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
-
-    /// Drops the work after releasing the lock: dropping may run Python code, which may cancel it again.
-    fn end(&self, mut slot: MutexGuard<'_, Option<Work>>) {
-        let Some(work) = slot.take() else { return };
-        drop(slot);
-        drop(work);
-        self.ended.store(true, Ordering::SeqCst);
-    }
-
-    fn try_lock(&self) -> Option<MutexGuard<'_, Option<Work>>> {
-        match self.work.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
+/// The work as a tokio task. The members are dropped in this order, on a thread of the runtime.
+struct Running<T: for<'py> IntoPyObject<'py>> {
+    work: Pin<Box<dyn Future<Output = PyResult<T>> + Send>>,
+    end: End<T>,
 }
 
-/// The work as a tokio task.
-struct Running(Arc<Slot>);
+// Only `work` is pinned, in its box.
+impl<T: for<'py> IntoPyObject<'py>> Unpin for Running<T> {}
 
-impl Future for Running {
+impl<T: for<'py> IntoPyObject<'py>> Future for Running<T> {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let cancelled = || self.0.cancelled.load(Ordering::SeqCst);
-        let mut slot = lock(&self.0.work);
-        let Some(work) = slot.as_mut().filter(|_| !cancelled()) else {
-            self.0.end(slot);
-            return Poll::Ready(());
-        };
-        let polled = work.as_mut().poll(cx);
-        if polled.is_ready() || cancelled() {
-            self.0.end(slot);
-            return Poll::Ready(());
-        }
-        Poll::Pending
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let outcome = ready!(self.work.as_mut().poll(cx));
+        self.end.outcome = Some(outcome);
+        Poll::Ready(())
     }
 }
 
-impl Drop for Running {
-    /// The runtime is shutting down.
+/// Delivers the outcome when it is dropped.
+struct End<T: for<'py> IntoPyObject<'py>> {
+    event_loop: EventLoop,
+    done: Py<PyAny>,
+    outcome: Option<PyResult<T>>,
+}
+
+impl<T: for<'py> IntoPyObject<'py>> End<T> {
+    fn deliver(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some(outcome) = self.outcome.take() else { return Ok(()) };
+        let none = || py.None().into_bound(py);
+        let arguments = match outcome.and_then(|value| value.into_bound_py_any(py)) {
+            Ok(value) => [value, none()],
+            Err(error) => [none(), error.into_value(py).into_bound(py).into_any()],
+        };
+        self.event_loop.post(py, self.done.bind(py), arguments)
+    }
+}
+
+impl<T: for<'py> IntoPyObject<'py>> Drop for End<T> {
     fn drop(&mut self) {
-        if let Some(work) = self.0.try_lock() {
-            self.0.end(work);
-        }
+        // Fails if the interpreter is shutting down.
+        Python::try_attach(|py| {
+            if let Err(error) = self.deliver(py) {
+                undelivered(py, &error);
+            }
+        });
     }
 }

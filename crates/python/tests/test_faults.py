@@ -305,6 +305,67 @@ async def test_a_blocking_tool_does_not_delay_a_cancellation(world: MakeWorld, t
     go_on.set()
 
 
+class HeldUp(asyncio.SelectorEventLoop):
+    """A loop on which another thread delivers only when it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delivering, self.go_on = asyncio.Event(), threading.Event()
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        if not self.is_running() or asyncio._get_running_loop() is not self:
+            super().call_soon_threadsafe(self.delivering.set)
+            assert self.go_on.wait(PATIENCE_SECONDS)
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+
+def test_the_loop_goes_on_while_a_cancelled_request_ends(world: MakeWorld) -> None:
+    model, loop = world("text ok").model(), HeldUp()
+    cancelling = threading.Event()
+    ticks = 0
+    ticks_until_end: list[int] = []
+
+    def hold_up() -> None:
+        assert cancelling.wait(PATIENCE_SECONDS)
+        # As many short pauses as the loop's: however busy the machine is, both get their share of it.
+        for _ in range(200):
+            time.sleep(0.001)
+        ticks_until_end.append(ticks)
+        loop.go_on.set()
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.001)
+            ticks += 1
+
+    async def cancel() -> None:
+        nonlocal ticks
+        request = asyncio.ensure_future(model.request(prompt(), None, ModelRequestParameters()))
+        ticking = asyncio.ensure_future(tick())
+        # A thread is at work for the request, and cannot end it.
+        await loop.delivering.wait()
+        ticks = 0
+        cancelling.set()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        ticking.cancel()
+
+    holding = threading.Thread(target=hold_up)
+    holding.start()
+    try:
+        loop.run_until_complete(asyncio.wait_for(cancel(), PATIENCE_SECONDS))
+    finally:
+        cancelling.set()
+        holding.join()
+        loop.close()
+    assert ticks_until_end[0] > 5
+    assert model.interrupt() == 0
+
+
 def blob() -> str:
     return "x" * 11_000_000
 

@@ -59,7 +59,7 @@ class Done(Protocol[_T_contra]):
 class Task:
     """Work in the background; its outcome is delivered on the event loop."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> bool: ...
 
 @final
 class Calls:

@@ -7,6 +7,8 @@ import atexit
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
+from anyio import CancelScope
+
 from . import _native
 from .errors import InvalidRequestError
 
@@ -59,14 +61,18 @@ class Stop:
 async def completed(
     start: Callable[[*Ts, Done[T]], _native.Task], *arguments: *Ts, stop: Stop | None = None
 ) -> T:
-    """Starts a task and waits for it. Cancelling the wait cancels the task immediately."""
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    """Starts a task and waits for it. Cancelling the wait cancels the task, and waits until it is dropped."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    ended: asyncio.Future[None] = loop.create_future()
     if stop is not None:
         stop.add(future)
 
     def done(value: T | None, error: BaseException | None) -> None:
+        if not ended.done():
+            ended.set_result(None)
         if future.done():
-            return  # cancelled while the outcome was being delivered
+            return  # cancelled before
         if error is None:
             future.set_result(cast(T, value))
         else:
@@ -75,5 +81,11 @@ async def completed(
     task = start(*arguments, done)
     try:
         return await future
-    finally:
-        task.cancel()
+    except GeneratorExit:
+        task.cancel()  # the loop is closed
+        raise
+    except BaseException:
+        if task.cancel():
+            with CancelScope(shield=True):  # anyio repeats a cancellation
+                await ended
+        raise
