@@ -18,7 +18,7 @@ use crate::search::{ENGINES, Peers, SearchRow};
 
 /// The pages that our own questions are about.
 const PAGES: &str = "crates/docs/tests/pages.txt";
-/// Shorter words get no typing error.
+/// Shorter words get no typo.
 const TYPO_LETTERS: usize = 5;
 
 /// Questions about one manual.
@@ -26,7 +26,7 @@ struct Set {
     key: &'static str,
     label: &'static str,
     file: &'static str,
-    /// Whether each long word gets a typing error.
+    /// Whether each long word gets a typo.
     has_typos: bool,
 }
 
@@ -38,14 +38,14 @@ const OWN: [Set; 2] = [
     set("search_ndcg", "our own pages", "crates/docs/tests/questions.tsv"),
     Set {
         has_typos: true,
-        ..set("search_ndcg_typos", "the same with typing errors", "crates/docs/tests/questions.tsv")
+        ..set("search_ndcg_typos", "the same with typos", "crates/docs/tests/questions.tsv")
     },
 ];
 const RUST: [Set; 3] = [
     set("search_ndcg_rust", "the Rust book and reference", "bench/questions/rust.tsv"),
     Set {
         has_typos: true,
-        ..set("search_ndcg_rust_typos", "the same with typing errors", "bench/questions/rust.tsv")
+        ..set("search_ndcg_rust_typos", "the same with typos", "bench/questions/rust.tsv")
     },
     set("search_ndcg_cargo", "the Cargo book", "bench/questions/cargo.tsv"),
 ];

@@ -117,7 +117,7 @@ fn soak(place: &Place, options: &Options) -> Result<()> {
     print!("\n{}", account.table());
     ensure!(
         account.bad() == 0,
-        "not all is as it should be\nhint: `--seed {}` makes the same choices",
+        "not everything is as expected\nhint: `--seed {}` makes the same choices",
         options.seed
     );
     ensure!(account.uncounted() == 0, "{} calls were not accounted for", account.uncounted());

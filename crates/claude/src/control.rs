@@ -56,7 +56,7 @@ impl Control {
     pub(crate) async fn write(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
         let sent = self.unless_closed(async |lines| lines.send(None, [head, payload, tail]).await).await;
         if let Err(error) = &sent {
-            tracing::debug!(%error, "the CLI does not read any more");
+            tracing::debug!(%error, "the CLI has stopped reading");
             self.close();
         }
         sent

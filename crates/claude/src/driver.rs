@@ -383,7 +383,7 @@ impl Driver {
         }
         let mut first = Some(error);
         for mut turn in self.turn.into_iter().chain(self.next_turns) {
-            // A turn that has not begun hears what the CLI has written, too.
+            // A turn that has not begun gets what the CLI has written, too.
             if let Some(listener) = turn.options.callbacks.on_stderr.take() {
                 self.stderr.set_listener(Some(listener));
             }

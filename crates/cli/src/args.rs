@@ -20,7 +20,7 @@ pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
     after_help = "Examples:
   toolbridge demo                       call demo tools through a real bridge, and see how long it takes
   toolbridge demo --serve               host the demo tools, for `claude --mcp-config` or any MCP client
-  toolbridge doctor                     check that everything is there
+  toolbridge doctor                     check that everything is installed
   toolbridge ask \"What is 40 + 2?\" --tools demo
                                         ask a model in the CLI, with the demo tools in it
   toolbridge docs --workspace ~/notes   serve the document tools to any MCP client
@@ -117,7 +117,7 @@ It ends on SIGINT, SIGTERM or SIGHUP, and on stdin and stdout when its client di
     Ask(AskArgs),
     /// Run an MCP server with the document tools: find sections of manuals, copy them into a vault
     #[command(after_help = "Examples:
-  toolbridge docs --init --workspace ~/notes      make ~/notes/manuals (with an example) and ~/notes/vault
+  toolbridge docs --init --workspace ~/notes      create ~/notes/manuals (with an example) and ~/notes/vault
   toolbridge docs --workspace ~/notes             serve them on stdin and stdout, for any MCP client
   claude mcp add notes -- toolbridge docs --workspace ~/notes
                                                   add them to Claude Code
@@ -140,7 +140,7 @@ HARD_MAX_CHARS, DOCS_CACHE, DOCS_DAILY and LOG_LEVEL. One JSON line for each cal
     /// Call a tool of a live session
     #[command(after_help = "Examples:
   toolbridge call /tmp/claudecode_ipc_ID.sock add '{\"a\":1,\"b\":2}'
-  toolbridge sessions                   lists the sockets there are")]
+  toolbridge sessions                   lists the sockets")]
     Call {
         /// The session's socket
         socket: PathBuf,
@@ -419,7 +419,7 @@ pub(crate) struct DocsRoots {
     /// The folder to copy to [default: <workspace>/vault]
     #[arg(long, value_name = "DIR")]
     pub(crate) vault: Option<PathBuf>,
-    /// The folder in the vault that takes only daily notes, which can only grow; `off` for none [default: daily]
+    /// The folder in the vault that takes only daily notes, which can only be appended to; `off` for none [default: daily]
     #[arg(long, value_name = "DIR")]
     pub(crate) daily: Option<String>,
     /// Allow whole `.md` files to be read and copied, if the call asks for it

@@ -73,7 +73,7 @@ fn form(
                     content.insert(name.clone(), value);
                     break;
                 }
-                Err(wanted) => writeln!(output, "  please give {wanted}")?,
+                Err(wanted) => writeln!(output, "  please enter {wanted}")?,
             }
         }
     }
@@ -153,8 +153,8 @@ mod tests {
         for line in [
             "tools asks: Which?\n",
             "  colour (red, green; empty: decline): ",
-            "  please give one of red, green\n",
-            "  please give a whole number\n",
+            "  please enter one of red, green\n",
+            "  please enter a whole number\n",
             "  gift (yes or no; empty: false): ",
             "  A note [2J (text; may be empty): ",
         ] {

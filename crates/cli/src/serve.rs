@@ -175,13 +175,13 @@ fn listen(address: &str, has_tokens: bool) -> Result<TcpListener> {
             io::ErrorKind::PermissionDenied => "name a port above 1023",
             _ => "name an address of this machine and a port, such as 127.0.0.1:8000",
         };
-        WithHint { error: format!("cannot listen at `{address}`: {error}"), hint }
+        WithHint { error: format!("cannot listen on `{address}`: {error}"), hint }
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     if !has_tokens && !listener.local_addr().map_err(failed)?.ip().is_loopback() {
         let error = format!("`{address}` can be reached from other machines, and no token is required");
-        let hint = "listen at 127.0.0.1, or require a token: --token-file FILE";
+        let hint = "listen on 127.0.0.1, or require a token: --token-file FILE";
         return Err(WithHint { error, hint }.into());
     }
     Ok(listener)

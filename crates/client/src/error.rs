@@ -141,7 +141,7 @@ impl fmt::Display for ServerError {
             }
             Self::Silent { server, limit, said } => {
                 write!(f, "MCP server `{server}` did not answer within {} s", limit.as_secs_f64())?;
-                said.as_ref().map_or(Ok(()), |said| write!(f, "; the last it said on stderr was `{said}`"))
+                said.as_ref().map_or(Ok(()), |said| write!(f, "; its last line on stderr was `{said}`"))
             }
             Self::Protocol { server, reason } => {
                 write!(f, "MCP server `{server}` failed the MCP handshake: {reason}")
@@ -162,7 +162,7 @@ impl fmt::Display for ServerError {
                 write!(f, "MCP server `{server}`: `{url}` answered with HTTP status {status}")
             }
             Self::NotMcp { server, url, content_type } => {
-                write!(f, "MCP server `{server}`: `{url}` is no MCP server, it sent {content_type}")
+                write!(f, "MCP server `{server}`: `{url}` is not an MCP server, it sent {content_type}")
             }
             Self::Config { path, reason } => write!(f, "cannot read `{}`: {reason}", path.display()),
             Self::Entry { path, place, reason } => {
@@ -193,7 +193,7 @@ impl Hint for ServerError {
             Self::Header { .. } => {
                 "a header's value is visible ASCII in one line; MCP's own headers are set here"
             }
-            Self::Connect { .. } => "check that the server runs, and the host and port of the URL",
+            Self::Connect { .. } => "check that the server is running, and the host and port of the URL",
             Self::Tls { .. } => {
                 "check the certificate, and that the URL begins with `https` only if the server has one"
             }
@@ -206,7 +206,7 @@ impl Hint for ServerError {
             Self::Status { status: 405, .. } => {
                 "check the path of the URL; a server that only speaks the old HTTP+SSE cannot be used"
             }
-            Self::Status { .. } => "look into the server's own log",
+            Self::Status { .. } => "look at the server's own log",
             Self::Config { .. } => {
                 "give a file as the CLI has it: `{\"mcpServers\": {\"time\": {\"command\": \"uvx\"}}}`"
             }

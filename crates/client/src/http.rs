@@ -56,7 +56,7 @@ pub(crate) enum HttpError {
     Lost(String),
     #[error("it answered with HTTP status {}", .0.as_u16())]
     Status(StatusCode),
-    #[error("it is no MCP server, it sent {0}")]
+    #[error("it is not an MCP server, it sent {0}")]
     NotMcp(String),
     #[error("{0}")]
     Unreadable(String),
@@ -257,7 +257,7 @@ impl Asked {
 
 fn kind(response: &Response<Incoming>) -> String {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    kind.map_or_else(|| "nothing that says what it is".into(), |kind| kind.chars().take(100).collect())
+    kind.map_or_else(|| "no content type".into(), |kind| kind.chars().take(100).collect())
 }
 
 /// The events of a response, each within the size limit.

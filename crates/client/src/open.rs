@@ -263,7 +263,7 @@ impl Child {
         let status = timeout(SECOND_END_TIMEOUT, exited(&mut self.exit)).await.ok()?;
         let said = self.stderr.last_line_at_end().await;
         Some(match said {
-            Some(said) => format!("{status}; the last it said on stderr was `{said}`"),
+            Some(said) => format!("{status}; its last line on stderr was `{said}`"),
             None => format!("{status}, and it said nothing on stderr"),
         })
     }

@@ -48,7 +48,9 @@ pub enum ToolError {
         limit: Duration,
     },
     /// Another tool's handler does not return, and tools that change something run one at a time.
-    #[error("tool `{tool}` cannot run: the handler of tool `{by}` still runs, though its call has ended")]
+    #[error(
+        "tool `{tool}` cannot run: the handler of tool `{by}` is still running, although its call has ended"
+    )]
     Busy {
         /// The tool.
         tool: String,

@@ -69,7 +69,7 @@ const MAX_NEAREST: usize = 3;
 
 /// The names among `known` that are almost `name`, the nearest first.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
-    // Too long to be a typing error, and comparing would be slow.
+    // Too long to be a typo, and comparing would be slow.
     if name.len() > MAX_FULL_NAME_CHARS {
         return Vec::new();
     }

@@ -258,7 +258,7 @@ impl<T: IntoToolResult<M>, E: IntoToolError<N>, M, N> IntoToolResult<Fallible<M,
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the error of a tool",
-    label = "this is no error",
+    label = "this is not an error",
     note = "it implements `std::error::Error`, or is a `ToolError`, text, `anyhow::Error`, or `Box<dyn std::error::Error + Send + Sync>`",
     note = "a type of your own can implement `IntoToolError`"
 )]

@@ -162,8 +162,8 @@ names! {
         File,
     }
 
-    /// What goes along with a copy.
-    enum Along {
+    /// An optional extra of a copy.
+    enum Extra {
         // Links are adjusted to their old targets.
         Links,
         // Pictures are copied too.
@@ -330,7 +330,7 @@ objects! {
         /// Replace, or add at the end.
         mode: Mode,
         /// Also: `links` that lead where they led, `pictures`, a line of `origin`.
-        with: Option<Vec<Along>>,
+        with: Option<Vec<Extra>>,
         /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }
@@ -346,7 +346,7 @@ objects! {
         mode: Mode,
         // Accepted as for a section, but not in the schema.
         #[schemars(skip)]
-        with: Option<Vec<Along>>,
+        with: Option<Vec<Extra>>,
         /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }

@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use crate::answer::Carried;
-use crate::arguments::Along;
+use crate::arguments::Extra;
 use crate::documents::Shared;
 use crate::excerpt::Excerpt;
 use crate::link::{Anchors, Definitions, Fate, Place, Role, encode_path, needs_definitions, relink, resolve};
@@ -25,7 +25,7 @@ const MAX_PICTURES_BYTES: u64 = 64 * 1024 * 1024;
 pub(crate) struct Carrier<'a> {
     shared: &'a Shared,
     to: &'a RelPath,
-    with: &'a [Along],
+    with: &'a [Extra],
     left: usize,
     /// The copied location of each picture, by its path in the manuals; `None` if it could not be copied.
     placed: HashMap<String, Option<String>>,
@@ -35,7 +35,7 @@ pub(crate) struct Carrier<'a> {
 }
 
 impl<'a> Carrier<'a> {
-    pub(crate) fn new(shared: &'a Shared, to: &'a RelPath, with: Option<&'a [Along]>) -> Self {
+    pub(crate) fn new(shared: &'a Shared, to: &'a RelPath, with: Option<&'a [Extra]>) -> Self {
         Self {
             shared,
             to,
@@ -48,8 +48,8 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    fn has(&self, along: Along) -> bool {
-        self.with.contains(&along)
+    fn has(&self, extra: Extra) -> bool {
+        self.with.contains(&extra)
     }
 
     /// Adjusts a text of `from` for the target; `is_begun` if an earlier call copied the text before it.
@@ -61,7 +61,7 @@ impl<'a> Carrier<'a> {
         room: usize,
     ) -> Excerpt {
         excerpt.text = self.relinked(from, excerpt.text, room);
-        if self.has(Along::Origin) && !is_begun {
+        if self.has(Extra::Origin) && !is_begun {
             excerpt.text = with_origin(&excerpt.text, from, excerpt.title.as_deref());
         }
         excerpt
@@ -78,7 +78,7 @@ impl<'a> Carrier<'a> {
             .flatten();
         let definitions = whole.as_ref().map(|reading| Definitions::of(&reading.text, from.name()));
         let anchors = LazyCell::new(|| Anchors::of(&text));
-        let carry = self.has(Along::Links);
+        let carry = self.has(Extra::Links);
         let linked = relink(&text, definitions.as_ref(), carry, room, |role, dest| match Place::of(dest) {
             Place::Anywhere => Fate::Stay,
             Place::Here(name) if anchors.has(name) => Fate::Stay,
@@ -105,7 +105,7 @@ impl<'a> Carrier<'a> {
     /// The relative path from the note to a file of the manuals.
     fn lead(&self, names: &[String], rest: &str) -> Fate {
         match &self.shared.route {
-            Some(route) if self.has(Along::Links) => {
+            Some(route) if self.has(Extra::Links) => {
                 let up = "../".repeat(self.to.names().count() - 1);
                 Fate::Become(format!("{up}{route}/{}{rest}", encode_path(names)))
             }
@@ -115,7 +115,7 @@ impl<'a> Carrier<'a> {
 
     /// Copies a picture next to the note and returns its path there.
     fn picture(&mut self, role: Role, names: &[String]) -> Option<String> {
-        if role != Role::Picture || !self.has(Along::Pictures) {
+        if role != Role::Picture || !self.has(Extra::Pictures) {
             return None;
         }
         let path = RelPath::parse(&names.join("/")).ok()?;

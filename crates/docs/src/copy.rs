@@ -1,7 +1,7 @@
 //! Copies from the manuals into the vault. The text stays inside the server.
 
 use crate::answer::{CopiedFile, CopiedSection, FileType};
-use crate::arguments::{Along, CopyFile, CopySection, Mode, Ref, Spot};
+use crate::arguments::{CopyFile, CopySection, Extra, Mode, Ref, Spot};
 use crate::carry::Carrier;
 use crate::documents::Shared;
 use crate::excerpt::{Excerpt, Take};
@@ -20,7 +20,7 @@ pub(crate) fn copy_section(
 ) -> Result<(CopiedSection, Option<Note>), Refusal> {
     let Shared { manuals, vault, .. } = shared;
     let to = vault.destination(&request.to_path, request.mode)?;
-    let Taken { from, mut excerpt, format, room } = take(manuals, &request.from_ref, request)?;
+    let SourceText { from, mut excerpt, format, room } = read_source(manuals, &request.from_ref, request)?;
     let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
     if format.is_markdown() {
         excerpt = carrier.prepare(&from, excerpt, request.from_ref.spot.offset > 0, room);
@@ -41,7 +41,7 @@ pub(crate) fn copy_section(
 }
 
 /// A text that was read, and its source.
-struct Taken {
+struct SourceText {
     from: RelPath,
     excerpt: Excerpt,
     format: Format,
@@ -50,7 +50,7 @@ struct Taken {
 }
 
 /// Reads one section, or a whole `.json`; `next` becomes a full reference.
-fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Taken, Refusal> {
+fn read_source(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<SourceText, Refusal> {
     let source = manuals.open_ref(reference)?;
     let (file_type, format, from) = (source.file_type, source.format, source.path.clone());
     check_with(&from, format, request.with.as_deref())?;
@@ -70,17 +70,17 @@ fn take(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Result<Tak
     };
     let excerpt = manuals.take(source, spot, take, max_chars)?;
     let next = excerpt.next.map(|next| format!("{}{next}", from.as_str()));
-    Ok(Taken { from, excerpt: Excerpt { next, ..excerpt }, format, room: max_chars.chars })
+    Ok(SourceText { from, excerpt: Excerpt { next, ..excerpt }, format, room: max_chars.chars })
 }
 
 /// Only Markdown has links and pictures to copy.
-fn check_with(from: &RelPath, format: Format, with: Option<&[Along]>) -> Result<(), Refusal> {
+fn check_with(from: &RelPath, format: Format, with: Option<&[Extra]>) -> Result<(), Refusal> {
     if format.is_markdown() || with.is_none_or(<[_]>::is_empty) {
         return Ok(());
     }
     Err(Refusal::new(
         Code::InvalidScope,
-        format!("`{from}` is no Markdown and is copied as it is; leave `with` out"),
+        format!("`{from}` is not Markdown, so it is copied as it is; leave `with` out"),
     ))
 }
 

@@ -61,7 +61,7 @@ impl fmt::Display for DocsError {
             }
             Self::OverlappingRoots { manuals, vault } => write!(
                 f,
-                "the manuals folder `{}` and the vault folder `{}` are not apart",
+                "the manuals folder `{}` and the vault folder `{}` overlap",
                 manuals.display(),
                 vault.display()
             ),
@@ -79,12 +79,12 @@ impl Hint for DocsError {
     fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::MissingRoot { .. } => {
-                "make the folder, name another one, or have both made with an example manual (`--init`)"
+                "create the folder, name another one, or create both with an example manual (`--init`)"
             }
-            Self::OpenRoot { .. } => "name a folder that you may read",
-            Self::OverlappingRoots { .. } => "choose two folders of which neither lies in the other",
+            Self::OpenRoot { .. } => "name a folder that you can read",
+            Self::OverlappingRoots { .. } => "choose two folders, neither inside the other",
             Self::InvalidSetting { .. } => "correct the value, or leave it out for the default",
-            Self::Init { .. } => "choose a workspace that you may write to",
+            Self::Init { .. } => "choose a workspace that you can write to",
         })
     }
 }

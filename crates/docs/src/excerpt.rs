@@ -123,7 +123,7 @@ fn find(outline: &Outline, source: &Source, spot: &Spot) -> Result<usize, Refusa
         let what = format!("the section of `{}` has changed since it was found; look at it again", path());
         return Err(missed(changed, what, Refusal::conflict));
     }
-    let what = format!("the section is not in `{}` any more", path());
+    let what = format!("the section is no longer in `{}`", path());
     Err(missed(nearest_of(&|_| true), what, Refusal::not_found))
 }
 
@@ -205,7 +205,7 @@ impl Excerpt {
             let limit = max_chars.chars;
             let raise = "set HARD_MAX_CHARS (for copies HARD_MAX_COPY_CHARS) on the server, or accept a part with `limits.max_chars`";
             return Err(Refusal::forbidden(format!(
-                "`{}` has {size} characters, the limit is {limit}, and half a `.json` is no JSON; {raise}",
+                "`{}` has {size} characters, the limit is {limit}, and half a `.json` file is not JSON; {raise}",
                 shown(source.path.below_first())
             ))
             .with(json!({ "size_chars": size, "limit_chars": limit, "raise": raise })));
@@ -231,13 +231,13 @@ impl Excerpt {
     ) -> Result<Self, Refusal> {
         if spot.print != Some(print) {
             return Err(Refusal::conflict(format!(
-                "`{}` is not the file that was begun; begin again, without what stands after the path",
+                "`{}` is not the file that the first part came from; start again, without the part after the path",
                 shown(source.path.below_first())
             )));
         }
         let Some(left) = text.get(spot.offset..) else {
             return Err(Refusal::parameter(format!(
-                "`+{}` is no place in the file; take it from `next`",
+                "`+{}` is not a position in the file; take it from `next`",
                 spot.offset
             )));
         };

@@ -86,7 +86,7 @@ impl Format {
         let refusal =
             |why: String| Refusal::new(Code::IoError, format!("`{}` {why}", shown(path.as_str()))).lasting();
         match self {
-            Self::Ipynb => notebook(&content).map_err(|error| refusal(format!("is no notebook: {error}"))),
+            Self::Ipynb => notebook(&content).map_err(|error| refusal(format!("is not a notebook: {error}"))),
             #[cfg(feature = "html")]
             Self::Html => crate::html::markdown(&content)
                 .map_err(|error| refusal(format!("cannot be converted: {error}"))),
@@ -318,7 +318,11 @@ mod tests {
         let path = RelPath::parse("m/a.ipynb").unwrap();
         for wrong in ["", "{}", "[]", "{\"cells\":[{}]}", "{\"worksheets\":[]}"] {
             let refusal = Format::Ipynb.text(&path, wrong.into()).unwrap_err();
-            assert!(refusal.is_lasting && refusal.message.contains("is no notebook"), "{}", refusal.message);
+            assert!(
+                refusal.is_lasting && refusal.message.contains("is not a notebook"),
+                "{}",
+                refusal.message
+            );
         }
     }
 

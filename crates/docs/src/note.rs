@@ -23,7 +23,7 @@ impl Vault {
             return self.read(request).map(NoteView::Text);
         }
         if request.range.is_some() || request.full == Some(true) {
-            return Err(Refusal::parameter("`outline` is of the whole note; leave `range` and `full` out"));
+            return Err(Refusal::parameter("`outline` covers the whole note; leave `range` and `full` out"));
         }
         self.outline(&request.path).map(NoteView::Outline)
     }

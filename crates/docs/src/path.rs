@@ -66,7 +66,7 @@ impl RelPath {
         let fault = text_fault(text)
             .or_else(|| is_absolute(text).then_some(Fault::Form("it is absolute")))
             .or_else(|| text.contains(SEPARATORS).then_some(Fault::Form("it is more than one name")))
-            .or_else(|| (text == ".").then_some(Fault::Form("`.` is no name")))
+            .or_else(|| (text == ".").then_some(Fault::Form("`.` is not a name")))
             .or_else(|| name_fault(text));
         match fault {
             None => Ok(Self(text.to_owned())),

@@ -80,7 +80,7 @@ impl Refusal {
         if let Some(source) = NotDurable::of(error) {
             return Self::new(
                 Code::IoError,
-                format!("`{shown}` is changed, but that may not survive a crash: {source}; look before you try again"),
+                format!("`{shown}` was changed, but that may not survive a crash: {source}; check the file before you try again"),
             )
             .with(json!({ "os_error": source.raw_os_error(), "is_written": true }));
         }
@@ -88,7 +88,9 @@ impl Refusal {
             Some(Errno::NOENT) => (Code::NotFound, format!("there is no `{shown}`")),
             Some(Errno::NOTDIR) => (
                 Code::InvalidPath,
-                format!("`{shown}` is, or lies in, a file and not a folder; name a folder, or only the file"),
+                format!(
+                    "`{shown}` is a file, or a path through one, and not a folder; name a folder, or only the file"
+                ),
             ),
             Some(Errno::LOOP) => (
                 Code::OutOfScope,
@@ -109,7 +111,7 @@ impl Refusal {
     }
 
     pub(crate) fn not_utf8(path: &str, position: usize) -> Self {
-        Self::new(Code::IoError, format!("`{}` is not UTF-8: byte {position} is wrong", shown(path)))
+        Self::new(Code::IoError, format!("`{}` is not UTF-8: byte {position} is invalid", shown(path)))
             .with(json!({ "byte_position": position }))
             .lasting()
     }
@@ -168,7 +170,7 @@ mod tests {
         let error = NotDurable::from(io::Error::from(Errno::IO)).into();
         let refusal = Refusal::system("a.md", &error);
         assert_eq!(refusal.code, Code::IoError);
-        assert!(refusal.message.contains("`a.md` is changed"), "{}", refusal.message);
+        assert!(refusal.message.contains("`a.md` was changed"), "{}", refusal.message);
         assert_eq!(refusal.details, Some(json!({ "os_error": 5, "is_written": true })));
     }
 

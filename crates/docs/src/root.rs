@@ -157,7 +157,7 @@ impl Root {
     }
 
     /// The file that is in the place of a folder, if that caused the error.
-    pub(crate) fn file_on_the_way(&self, path: &RelPath, error: &io::Error) -> Option<RelPath> {
+    pub(crate) fn file_among_parents(&self, path: &RelPath, error: &io::Error) -> Option<RelPath> {
         let is_it = Errno::from_io_error(error) == Some(Errno::NOTDIR);
         let mut above = std::iter::successors(path.split().0, |folder| folder.split().0);
         above.find(|folder| is_it && self.read(folder).is_ok())

@@ -156,7 +156,7 @@ fn vault_tools() -> Vec<(Effect, Tool)> {
         tool(
             "vault_undo",
             "Undo a change",
-            "Undoes the last overwrite or replacement in a note. Twice is redo.",
+            "Undoes the last overwrite or replacement in a note. A second call redoes it.",
             Effect::Changes,
             |shared, request, _| shared.vault.undo(request).map(plain),
         ),
@@ -279,7 +279,7 @@ fn decode<I: DeserializeOwned>(arguments: &RawJson) -> Result<I, Refusal> {
         }
         let reason = shown(&reason);
         let is_ref = matches!(path.split('.').next(), Some("ref" | "from_ref"));
-        let hint = if is_ref { format!("; right is {EXAMPLE_REFS}") } else { String::new() };
+        let hint = if is_ref { format!("; give a reference such as {EXAMPLE_REFS}") } else { String::new() };
         Refusal::parameter(if path == "." { reason } else { format!("`{path}`: {reason}{hint}") })
     })
 }

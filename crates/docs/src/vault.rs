@@ -101,7 +101,9 @@ impl Vault {
             )));
         }
         if purpose == Use::Write(Mode::Overwrite) {
-            return Err(Refusal::forbidden(format!("`{path}` may only grow; use the mode `append`")));
+            return Err(Refusal::forbidden(format!(
+                "`{path}` can only be appended to; use the mode `append`"
+            )));
         }
         Ok(path)
     }
@@ -196,7 +198,7 @@ impl Vault {
         let replacements = text.matches(&request.find).take(most).count();
         if replacements == 0 {
             return Err(Refusal::not_found(format!(
-                "`find` does not occur in `{path}`; it must be exactly what stands there"
+                "`find` does not occur in `{path}`; it must match the text exactly"
             )));
         }
         let kept = text.len() - replacements * request.find.len();
@@ -374,7 +376,7 @@ impl Vault {
 
     /// The refusal for a failed write; a file in the place of a folder is reported as a conflict.
     pub(crate) fn failed(&self, path: &RelPath, error: &io::Error) -> Refusal {
-        match self.root.file_on_the_way(path, error) {
+        match self.root.file_among_parents(path, error) {
             Some(file) => Refusal::conflict(format!("`{file}` is a file, not a folder; choose another path")),
             None => Refusal::system(path.as_str(), error),
         }

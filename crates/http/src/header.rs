@@ -25,7 +25,7 @@ pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a s
             Refusal::because(StatusCode::BAD_REQUEST, format!("the header `{name}` is not plain text"))
         }),
         (Some(_), Some(_)) => {
-            let text = format!("the header `{name}` is there more than once");
+            let text = format!("the header `{name}` appears more than once");
             Err(Refusal::because(StatusCode::BAD_REQUEST, text))
         }
     }
@@ -137,7 +137,9 @@ pub(crate) fn check_request(headers: &HeaderMap, said: &Said<'_>) -> Result<bool
     if !named.is_some_and(is_stateless) {
         return Ok(is_sessionless);
     }
-    match one(headers, METHOD).map_err(|_| mismatch("the header `Mcp-Method` is not one text".into()))? {
+    match one(headers, METHOD)
+        .map_err(|_| mismatch("the header `Mcp-Method` must have one plain value".into()))?
+    {
         None => return Err(mismatch(format!("the header `Mcp-Method: {}` is missing", said.method))),
         Some(method) if method != said.method => {
             return Err(mismatch(format!(
@@ -163,7 +165,7 @@ pub(crate) fn check_request(headers: &HeaderMap, said: &Said<'_>) -> Result<bool
 
 /// A header's value, which is in Base64 if it cannot be written plainly.
 fn coded(headers: &HeaderMap, name: &str) -> Result<Option<String>, String> {
-    let wrong = || format!("the header `{name}` is not one text, plain or as `=?base64?…?=`");
+    let wrong = || format!("the header `{name}` must have one value, plain or as `=?base64?…?=`");
     let Some(value) = one(headers, name).map_err(|_| wrong())? else { return Ok(None) };
     let Some(code) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Ok(Some(value.to_owned()));

@@ -46,7 +46,7 @@ impl Refusal {
 
     /// The HTTP method is not supported.
     pub(crate) fn method(allowed: &'static str) -> Self {
-        Self::because(StatusCode::METHOD_NOT_ALLOWED, format!("this address answers {allowed}"))
+        Self::because(StatusCode::METHOD_NOT_ALLOWED, format!("this address accepts only {allowed}"))
             .header(ALLOW, HeaderValue::from_static(allowed))
     }
 

@@ -40,7 +40,7 @@ const MAX_ASKING: usize = 1024;
 /// The limit of all large answers that clients have not read yet.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-pub(crate) const NO_ROOM: &str = "the answer is lost: answers that clients have not read yet take all the memory that they may take; try again later";
+pub(crate) const NO_ROOM: &str = "the answer is lost: answers that clients have not read yet have reached the memory limit; try again later";
 
 /// An MCP server as a tower service, for any path of any server; created by [`service`](crate::service).
 /// Clones share the same state.

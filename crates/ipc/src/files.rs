@@ -197,7 +197,7 @@ pub(crate) fn create_locked(path: &Path, unfinished: &Path, text: &[u8]) -> io::
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
     }
-    create_unfinished(unfinished, text, || put_in_place(unfinished, path))
+    create_unfinished(unfinished, text, || rename_without_replacing(unfinished, path))
 }
 
 /// The same with a temporary name; `finish` gives it the final one.
@@ -223,7 +223,7 @@ fn fill_and_lock(private: Private<File>, text: &[u8]) -> io::Result<Private<File
 }
 
 /// Gives a file its final name; fails if the name is taken, even by a link.
-fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
+fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     match rustix::fs::renameat_with(CWD, from, CWD, to, rustix::fs::RenameFlags::NOREPLACE) {
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
@@ -250,7 +250,7 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>>
     let finish = || -> io::Result<()> {
         fs::set_permissions(&unfinished, std::os::unix::fs::PermissionsExt::from_mode(SOCKET_PERMISSIONS))?;
         rustix::net::listen(socket, BACKLOG)?;
-        put_in_place(&unfinished, &id.socket(dir))
+        rename_without_replacing(&unfinished, &id.socket(dir))
     };
     match finish() {
         Ok(()) => private.try_map(|socket| Ok(socket.into())),
@@ -274,7 +274,7 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>>
         let private = Private::new(UnixListener::bind(&unfinished)?);
         fs::set_permissions(&unfinished, fs::Permissions::from_mode(SOCKET_PERMISSIONS))?;
         private.get().set_nonblocking(true)?;
-        put_in_place(&unfinished, &id.socket(dir))?;
+        rename_without_replacing(&unfinished, &id.socket(dir))?;
         Ok(private)
     };
     let made = make();
@@ -359,9 +359,9 @@ mod tests {
         let dir = tempfile::TempDir::new().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::write(&from, "new").unwrap();
-        put_in_place(&from, &to).unwrap();
+        rename_without_replacing(&from, &to).unwrap();
         fs::write(&from, "newer").unwrap();
-        assert_eq!(put_in_place(&from, &to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(rename_without_replacing(&from, &to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read_to_string(&to).unwrap(), "new");
     }
 

@@ -102,14 +102,14 @@ impl<T: AsFd> Private<T> {
 fn watch_forks() {
     #[expect(unsafe_code, reason = "the C library calls back in every fork")]
     // SAFETY: the function is there for as long as the program, and does only what a fork may do.
-    let watched = unsafe { libc::pthread_atfork(None, None, Some(let_go)) };
+    let watched = unsafe { libc::pthread_atfork(None, None, Some(release_descriptors)) };
     if watched != 0 {
         tracing::warn!(error = watched, "forks of this process will keep its sessions alive");
     }
 }
 
 /// Called first in every fork: only does what is allowed in a signal handler, so it neither locks nor allocates.
-extern "C" fn let_go() {
+extern "C" fn release_descriptors() {
     #[expect(unsafe_code, reason = "system calls on descriptors that others own")]
     // SAFETY: the descriptors are open, and their owners in this fork still find them open afterwards, unless no
     // descriptor was left for the replacement.

@@ -160,8 +160,7 @@ impl Caller {
                 }
             }
             if again > MAX_AGAIN {
-                let text =
-                    format!("the call of tool `{}` came to no host that takes it; it did not run", call.name);
+                let text = format!("no host took the call of tool `{}`; it did not run", call.name);
                 return Err(failed(text));
             }
             host = choice
@@ -423,8 +422,9 @@ impl<'a> Attempt<'a> {
 
     fn read(&self, text: Bytes) -> Result<RawJson, ToolError> {
         let host = self.by.as_ref().map_or("?", |by| &by.host);
-        RawJson::parse(text)
-            .map_err(|error| failed(format!("host `{host}` answered something that is no JSON: {error}")))
+        RawJson::parse(text).map_err(|error| {
+            failed(format!("host `{host}` answered with something that is not JSON: {error}"))
+        })
     }
 
     async fn take_part(&mut self, place: u32, bytes: usize, part: &Bytes, by: &Speaker) -> Option<Went> {

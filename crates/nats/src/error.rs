@@ -121,7 +121,7 @@ impl Hint for NatsError {
                 "offer them under several names, or raise the server's `max_payload`"
             }
             Self::NoHost { .. } => "start one, such as `toolbridge serve --demo --nats URL --name NAME`",
-            Self::Silent { .. } => "look into the logs of the hosts",
+            Self::Silent { .. } => "look at the logs of the hosts",
             Self::Ended => return None,
         })
     }

@@ -49,7 +49,7 @@ impl Status {
                 self.up.send_replace(None);
             }
             Event::SlowConsumer(_) => {
-                tracing::warn!("messages of NATS come faster than they are read, and one is lost");
+                tracing::warn!("messages from NATS arrive faster than they are read; one was lost");
             }
             Event::ServerError(ServerError::Other(said)) => {
                 tracing::warn!(said, "the NATS server refuses something");

@@ -194,7 +194,7 @@ impl Run<'_> {
                 return Some(share.hold(assembly.whole()));
             }
             let Ok(Some((place, part))) = timeout(PART_PATIENCE, parts.recv()).await else {
-                tracing::debug!(tool = self.tool, "the rest of a call did not come");
+                tracing::debug!(tool = self.tool, "the rest of a call did not arrive");
                 return None;
             };
             share.grow(part.len()).await;

@@ -168,7 +168,7 @@ fn read(request: &Read, text: &str, most_chars: usize) -> Result<Value, ToolErro
     };
     let Some(part) = text.get(start..end) else {
         let reason = format!(
-            "`offset` is {start}, the result has {} bytes, or a character goes across it",
+            "`offset` is {start}, the result has {} bytes, or it is in the middle of a character",
             text.len()
         );
         return Err(wrong(READ, &reason));
@@ -308,7 +308,7 @@ mod tests {
             assert_eq!(called(READ, arguments.clone(), text), Ok(want), "{arguments}");
         }
         for (arguments, want) in [
-            (json!({ "offset": 12 }), "a character goes across it"),
+            (json!({ "offset": 12 }), "it is in the middle of a character"),
             (json!({ "offset": 99 }), "the result has 19 bytes"),
             (json!({ "start_line": 0 }), "at least 1"),
             (json!({ "start_line": 3, "end_line": 2 }), "not above"),

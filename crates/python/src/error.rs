@@ -95,7 +95,7 @@ impl From<DocsError> for Error {
     fn from(error: DocsError) -> Self {
         let hint = match &error {
             DocsError::MissingRoot { .. } => Some(
-                "make the folder, name another one, or have both made with an example manual (`init=True`)",
+                "create the folder, name another one, or create both with an example manual (`init=True`)",
             ),
             error => error.hint(),
         };

@@ -281,7 +281,7 @@ def test_limits_hold(workspace: Path) -> None:
     [
         ({"workspace": "/no/such"}, "the manuals folder `/no/such/manuals` does not exist"),
         ({"vault": "/no/such"}, "the vault folder `/no/such` does not exist"),
-        ({"vault": "manuals"}, "are not apart"),
+        ({"vault": "manuals"}, "overlap"),
         ({"manuals": "manuals/machine/guide.md"}, "cannot be opened"),
         ({"hard_max_chars": 0}, "`hard_max_chars` is `0`, which is not a whole number from 1 upwards"),
         ({"hard_max_sections": -1}, "`hard_max_sections` is `-1`, which is not a whole number"),

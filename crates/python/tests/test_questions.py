@@ -217,7 +217,7 @@ def test_the_command_line_asks_at_the_terminal(short_path: Path) -> None:
         assert printed == "accept Colour.GREEN"
         assert "the tool asks: Which colour?" in shown
         assert "(red, green; empty: decline): " in shown
-        assert "please give one of red, green" in shown
+        assert "please enter one of red, green" in shown
         assert typed("\n", [*call, "paint"])[0] == "decline None"
         # End of input, as on a terminal.
         assert typed("\x04", [*call, "paint"])[0] == "cancel None"

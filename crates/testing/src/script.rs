@@ -181,7 +181,7 @@ fn parse_line(line: &str) -> Result<Turn, String> {
         "hang" => return Ok(Turn::Hang),
         "drop" => return Ok(Turn::Drop),
         "garbage" => return Ok(Turn::Garbage),
-        _ => return Err(format!("`{keyword}` is no keyword; a line starts with {KEYWORDS}")),
+        _ => return Err(format!("`{keyword}` is not a keyword; a line starts with {KEYWORDS}")),
     };
     Ok(Turn::Blocks(vec![block]))
 }
@@ -193,7 +193,7 @@ fn parse_call(rest: &str) -> Result<Block, String> {
     let input = match values.next() {
         Some(Ok(input @ Value::Object(_))) => input,
         Some(Err(error)) => return Err(format!("the arguments of `{name}` are not JSON: {error}; {FORM}")),
-        _ => return Err(format!("the arguments of `{name}` are no JSON object; {FORM}")),
+        _ => return Err(format!("the arguments of `{name}` are not a JSON object; {FORM}")),
     };
     let end: Vec<&str> = without_comment(&rest[values.byte_offset()..]).split_whitespace().collect();
     match end[..] {
@@ -326,7 +326,7 @@ mod tests {
         check_error("", 1, "a turn without a line");
         check_error("text a\n---\n# nothing\n", 2, "a turn without a line");
         check_error("text a\n---\n\n---\ntext b", 4, "a turn without a line");
-        check_error("text a\nsay hello", 2, "`say` is no keyword; a line starts with `text`");
+        check_error("text a\nsay hello", 2, "`say` is not a keyword; a line starts with `text`");
         check_error("\n\ntext", 3, "`text` needs a text");
         check_error("think  # nothing", 1, "`think` needs a text");
         check_error(r"text C:\temp", 1, r"there are `\n`, `\\`");

@@ -65,7 +65,7 @@ async fn one_call(client: &Client, tool: &str, arguments: Value, want: Want) -> 
         Ok(result) => check(&result, progress, &want),
         Err(error) => {
             let ok = matches!(want, Want::RpcError(code) if error["code"] == code);
-            let how = if ok { ", as it should be" } else { "" };
+            let how = if ok { ", as expected" } else { "" };
             let message = error["message"].as_str().unwrap_or("?");
             (format!("protocol error {}{how}: {message}", error["code"]), ok)
         }
@@ -79,7 +79,7 @@ fn check(result: &Value, progress: usize, want: &Want) -> (String, bool) {
     let text = block["text"].as_str().unwrap_or_default();
     let wanted = matches!(want, Want::Starts(_) | Want::Error(_));
     let shown = |text: &str| match (is_error, wanted) {
-        (true, true) => format!("error, as it should be: {text}"),
+        (true, true) => format!("error, as expected: {text}"),
         (true, false) => format!("error: {text}"),
         (false, _) => text.to_owned(),
     };

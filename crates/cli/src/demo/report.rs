@@ -78,7 +78,7 @@ impl Report {
             0 => {
                 text += "the bridge has ended and the session has left nothing behind; everything worked\n\n";
             }
-            bad => text += &format!("{bad} of {} rows are not as they should be\n\n", self.rows.len()),
+            bad => text += &format!("{bad} of {} rows are not as expected\n\n", self.rows.len()),
         }
         let program =
             std::env::current_exe().map_or_else(|_| "toolbridge".into(), |path| path.display().to_string());

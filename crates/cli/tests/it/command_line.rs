@@ -147,7 +147,7 @@ fn the_demo_works_and_says_what_to_do_next() {
         "42",
         "a picture, image/png",
         "(4 progress reports)",
-        "error, as it should be: no such order (type: DemoError)",
+        "error, as expected: no such order (type: DemoError)",
         "64 × wait",
         "then cancelled",
         "its handler was ended",

@@ -573,7 +573,7 @@ fn a_server_that_cannot_be_started_is_one_error_with_a_hint() {
     refused(
         &world,
         &dies,
-        (1, "exit status: 3; the last it said on stderr was `no key`", "try the command in a shell"),
+        (1, "exit status: 3; its last line on stderr was `no key`", "try the command in a shell"),
     );
     refused(
         &world,
@@ -652,7 +652,7 @@ fn an_unusable_address_is_reported_before_a_server_is_started() {
     let server = ["--", "touch", &marker];
     for (address, want, hint) in [
         (&*taken.0, "Address already in use", "another port"),
-        ("8000", "cannot listen at `8000`", "such as 127.0.0.1:8000"),
+        ("8000", "cannot listen on `8000`", "such as 127.0.0.1:8000"),
         ("0.0.0.0:0", "`0.0.0.0:0` can be reached from other machines", "--token-file"),
     ] {
         refused(&world, &[&["--http", address][..], &server].concat(), (1, want, hint));

@@ -33,7 +33,7 @@ async fn a_server_that_ends_before_it_answers_is_reported_with_its_last_line() {
     let (said, _) = error(server(&["broken"]).start()).await;
     assert_eq!(
         said,
-        "MCP server `test` ended before it had answered: exit status: 3; the last it said on stderr was `no such \
+        "MCP server `test` ended before it had answered: exit status: 3; its last line on stderr was `no such \
          file: config.toml`"
     );
     let (said, _) = error(McpServer::command("true").start()).await;

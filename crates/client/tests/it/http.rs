@@ -286,8 +286,8 @@ async fn unusable_servers_are_reported_with_a_hint() {
     let elsewhere = Web::start(|_, _, _| status(404, "text/html", "<html>not here</html>")).await;
     let failing = Web::start(|_, _, _| status(502, "text/plain", "secret-body")).await;
     let rows = [
-        (refused.clone(), "cannot connect to `http://127.0.0.1:", "check that the server runs"),
-        (html.url(), "is no MCP server, it sent text/html", "many servers are at `/mcp`"),
+        (refused.clone(), "cannot connect to `http://127.0.0.1:", "check that the server is running"),
+        (html.url(), "is not an MCP server, it sent text/html", "many servers are at `/mcp`"),
         (unauthorized.url(), "answered with HTTP status 401", "give a token with `bearer`"),
         (forbidden.url(), "answered with HTTP status 403", "give a token with `bearer`"),
         (elsewhere.url(), "answered with HTTP status 404", "many servers are at `/mcp`"),

@@ -53,7 +53,7 @@ async fn calls_under_way_end_with_the_server_and_say_how_it_ended() {
     let error = call(&server, "exit", "{}").await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "MCP server `test` ended while the call was under way, and is started again: exit status: 7; the last it said \
+        "MCP server `test` ended while the call was under way, and is started again: exit status: 7; its last line \
          on stderr was `that was all`"
     );
     assert_eq!(error.type_name(), "McpServerError");
@@ -135,7 +135,7 @@ async fn a_server_that_does_not_come_back_fails_calls_clearly() {
     assert_eq!(
         error,
         "MCP server `once` is down, and was not up again within 2 s: MCP server `once` ended \
-         before it had answered: exit status: 5; the last it said on stderr was `gone for good`"
+         before it had answered: exit status: 5; its last line on stderr was `gone for good`"
     );
 }
 

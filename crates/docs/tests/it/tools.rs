@@ -215,7 +215,8 @@ fn a_reference_lists_its_members_and_a_wrong_one_shows_a_right_one() {
             }
             let error = client.refused(tool, &call);
             let message = error["message"].as_str().unwrap();
-            let (_, right) = message.split_once("; right is ").unwrap_or_else(|| panic!("{message}"));
+            let (_, right) =
+                message.split_once("; give a reference such as ").unwrap_or_else(|| panic!("{message}"));
             // Both of them are taken: there is only no such manual.
             for right in right.split('`').skip(1).step_by(2) {
                 call[argument] = serde_json::from_str(right).unwrap();

@@ -28,9 +28,9 @@ fn tools() -> Toolset {
 fn waiting() -> (Toolset, Arc<Semaphore>, Arc<AtomicUsize>) {
     let go = Arc::new(Semaphore::new(0));
     let begun = Arc::new(AtomicUsize::new(0));
-    let (let_go, count) = (Arc::clone(&go), Arc::clone(&begun));
+    let (release, count) = (Arc::clone(&go), Arc::clone(&begun));
     let wait = move |_: NoArgs| {
-        let (go, begun) = (Arc::clone(&let_go), Arc::clone(&count));
+        let (go, begun) = (Arc::clone(&release), Arc::clone(&count));
         async move {
             begun.fetch_add(1, Ordering::SeqCst);
             go.acquire().await.unwrap().forget();

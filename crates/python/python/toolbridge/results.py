@@ -79,7 +79,7 @@ def _blocks(tool: str, value: Any) -> list[dict[str, Any]]:
     if value is None:
         return [_text("")]
     if isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError(f"`{type(value).__name__}` is no text; return a `BinaryContent`, or decode it")
+        raise TypeError(f"`{type(value).__name__}` is not text; return a `BinaryContent`, or decode it")
     part = ToolReturnPart(tool_name=tool, content=value)
     items: list[Any] = part.content_items()
     if not any(is_multi_modal_content(item) for item in items):

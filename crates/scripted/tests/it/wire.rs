@@ -210,7 +210,7 @@ fn a_closure_answers_by_the_prompt() {
 }
 
 #[test]
-#[should_panic(expected = "line 2 of the script: `say` is no keyword")]
+#[should_panic(expected = "line 2 of the script: `say` is not a keyword")]
 fn a_bad_script_does_not_start() {
     let _ = ScriptedModel::start("text a\nsay b");
 }

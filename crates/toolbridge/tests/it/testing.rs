@@ -86,7 +86,7 @@ async fn the_cli_sees_nothing_of_the_machine_but_the_path() {
 }
 
 #[test]
-#[should_panic(expected = "line 2 of the script: `say` is no keyword; a line starts with `text`")]
+#[should_panic(expected = "line 2 of the script: `say` is not a keyword; a line starts with `text`")]
 fn a_script_with_a_mistake_names_the_line() {
     drop(ScriptedModel::start("text hello\nsay goodbye"));
 }
