@@ -160,9 +160,11 @@ impl Handshake {
         let (Some(discover), Some(initialize)) = (&self.discover, &self.initialize) else {
             return Some(message);
         };
+        // Some servers return a number as a string.
+        let is_late = |id: &RequestId| id.to_string() == discover.to_string();
         match message {
-            JsonRpcMessage::Error(error) if error.id.as_ref() == Some(discover) => None,
-            JsonRpcMessage::Response(response) if response.id == *discover => {
+            JsonRpcMessage::Error(error) if error.id.as_ref().is_some_and(is_late) => None,
+            JsonRpcMessage::Response(response) if is_late(&response.id) => {
                 let ServerResult::DiscoverResult(found) = response.result else { return None };
                 let mut versions = ProtocolVersion::KNOWN_VERSIONS.iter().rev();
                 let mut result = InitializeResult::default();
