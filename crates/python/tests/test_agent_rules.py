@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable
@@ -265,6 +266,41 @@ async def test_limits_hold_while_the_cli_runs(
         assert (len(called), usage.tool_calls) == (calls, calls)
         assert calls <= usage.requests <= calls + 1
     assert usage.input_tokens > 0
+    assert usage.output_tokens > 0
+
+
+TYPE_LAST = """#!{python}
+import json, subprocess, sys
+cli = subprocess.Popen([{cli!r}, *sys.argv[1:]], stdout=subprocess.PIPE)
+for line in cli.stdout:
+    if line.startswith(b"{{"):
+        message = json.loads(line)
+        message["type"] = message.pop("type")
+        line = json.dumps(message).encode() + b"\\n"
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+sys.exit(cli.wait())
+"""
+"""The real CLI, whose messages have their type as the last member."""
+
+
+@knows_limits
+async def test_limits_hold_whatever_the_order_of_a_messages_members(world: MakeWorld) -> None:
+    here, usage = world(ENDLESS), RunUsage()
+    cli = here.root / "claude"
+    cli.write_text(TYPE_LAST.format(python=sys.executable, cli=str(here.options["cli_path"])))
+    cli.chmod(0o700)
+    agent = Agent(here.model(cli_path=cli))
+    called = []
+
+    @agent.tool_plain
+    def note(text: str) -> str:
+        called.append(text)
+        return text
+
+    with pytest.raises(UsageLimitExceeded, match="request_limit of 3"):
+        await agent.run("go", usage_limits=UsageLimits(request_limit=3), usage=usage)
+    assert len(called) == 3
     assert usage.output_tokens > 0
 
 

@@ -24,9 +24,6 @@ from .answer import SYSTEM, Reader
 _SYNTHETIC = "<synthetic>"
 """The model name in messages that the CLI creates itself, such as those about errors."""
 
-_HEAD_BYTES = 64
-"""The type of a message is within this many bytes."""
-
 
 class Meter:
     """Counts the usage of one request, and stops it at a limit of its run."""
@@ -53,9 +50,6 @@ class Meter:
 
     def on_message(self, message: bytes) -> None:
         """Handles each message of the CLI."""
-        head = message[:_HEAD_BYTES]
-        if b'"stream_event"' in head or not (b'"assistant"' in head or b'"user"' in head):
-            return
         content = from_json(message)
         if content.get("type") == "assistant":
             answer = content.get("message") or {}
