@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, UserError
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    FunctionToolCallEvent,
+    FunctionToolResultEvent,
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelResponse,
@@ -295,6 +298,45 @@ async def test_calls_beside_a_deferred_one_are_streamed_once(world: MakeWorld, t
     assert isinstance(first.output, DeferredToolRequests)
     left = [("toolu_a", ToolCallPart), ("toolu_note", ToolCallPart), ("toolu_b", ToolCallPart)]
     assert sorted(called) == sorted([("toolu_look", NativeToolCallPart), *left])
+
+
+async def test_the_events_of_a_call_come_from_the_one_who_makes_it(world: MakeWorld) -> None:
+    from pydantic_ai.messages import CustomEvent  # not in the oldest pydantic-ai
+
+    @dataclass(kw_only=True)
+    class Looking(CustomEvent):
+        at: str
+
+    agent, _ = deleter(world(TWO), "sdk")
+
+    @agent.tool_plain
+    def note(text: str) -> str:
+        return f"noted {text}"
+
+    @agent.tool
+    async def look(ctx: RunContext[None], at: str) -> str:
+        await ctx.emit(Looking(at=at))
+        return f"looked at {at}"
+
+    seen: list[tuple[type, str]] = []
+
+    async def watch(_: RunContext[None], stream: AsyncIterable[AgentStreamEvent]) -> None:
+        async for event in stream:
+            if isinstance(event, PartStartEvent) and isinstance(
+                event.part, NativeToolCallPart | NativeToolReturnPart
+            ):
+                seen.append((type(event.part), event.part.tool_call_id))
+            elif isinstance(event, FunctionToolCallEvent | FunctionToolResultEvent | Looking):
+                seen.append((type(event), event.tool_call_id or ""))
+
+    await agent.run("go", event_stream_handler=watch)
+    of_look = [kind for kind, call in seen if call == "toolu_look"]
+    # What the tool itself tells may come before the CLI's line with the call has been read.
+    assert sorted(of_look, key=str) == sorted([NativeToolCallPart, Looking, NativeToolReturnPart], key=str)
+    assert [kind for kind, call in seen if call == "toolu_note"] == [
+        FunctionToolCallEvent,
+        FunctionToolResultEvent,
+    ]
 
 
 async def test_a_call_that_a_capability_handles_is_streamed_with_its_result(world: MakeWorld) -> None:
