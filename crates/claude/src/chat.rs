@@ -131,7 +131,8 @@ impl ChatBuilder {
     pub async fn open(self) -> Result<Chat, ClaudeCodeError> {
         let Self { model, mut request } = self;
         request.until = None;
-        let (spec, turn) = model.resolve(&request, true).await?;
+        let (mut spec, turn) = model.resolve(&request, true).await?;
+        spec.stays_open = true;
         let history = spec.history(&request);
         let cli = model.open(&spec, history.as_deref(), &CancellationToken::new()).await?;
         cli.ready(turn.limit).await?;

@@ -19,13 +19,13 @@ use toolbridge_core::{CancellationToken, RawJson};
 use toolbridge_ipc::child::Pipes;
 use toolbridge_mcp::{Incoming as _, LineReader, Serving, serve_with};
 use tracing::{Instrument as _, Span};
+use uuid::Uuid;
 
 use crate::callbacks::Callbacks;
 use crate::control::{Control, request_line};
 use crate::diagnose::{broken_guardian, explain, no_result, not_connected};
 use crate::error::ExecutionKind;
 use crate::event::{Event, McpServerStatus};
-use crate::hook::Hook;
 use crate::model::Place;
 use crate::offer::{Channel, Offer};
 use crate::outcome::{Expected, answer};
@@ -92,7 +92,7 @@ pub(crate) struct TurnOptions {
 
 /// One prompt, until it is answered.
 pub(crate) struct Turn {
-    pub(crate) prompt: String,
+    pub(crate) prompt: Value,
     pub(crate) options: TurnOptions,
     /// Notified when the CLI starts working on the turn, or when the turn is over.
     pub(crate) began: Option<oneshot::Sender<()>>,
@@ -191,8 +191,14 @@ pub(crate) struct Driver {
     pub(crate) plan: Plan,
     commands: mpsc::UnboundedReceiver<Command>,
     pub(crate) turn: Option<Turn>,
-    /// The hooks of this turn or, between two turns, of the last one.
-    pub(crate) hooks: Vec<Hook>,
+    /// The id of the last prompt that was sent.
+    pub(crate) prompt_id: String,
+    /// Whether the CLI reports when it starts on a prompt; older ones do not.
+    pub(crate) reports_starts: bool,
+    /// Whether the CLI has started on the turn's prompt, as far as it reports that.
+    pub(crate) has_started: bool,
+    /// The callbacks of this turn or, between two turns, of the last one.
+    pub(crate) callbacks: Callbacks,
     next_turns: VecDeque<Turn>,
     /// Requests from holders of the CLI, by request id.
     requests: HashMap<String, oneshot::Sender<Answer>>,
@@ -244,7 +250,10 @@ impl Driver {
             plan,
             commands,
             turn: None,
-            hooks: Vec::new(),
+            prompt_id: String::new(),
+            reports_starts: false,
+            has_started: true,
+            callbacks: Callbacks::default(),
             next_turns: VecDeque::new(),
             requests: HashMap::new(),
             waiting: Vec::new(),
@@ -408,7 +417,7 @@ impl Driver {
     fn begin(&mut self, mut turn: Turn) {
         self.limit_to(turn.options.limit);
         self.stderr.set_listener(turn.options.callbacks.on_stderr.take());
-        self.hooks = std::mem::take(&mut turn.options.callbacks.hooks);
+        self.callbacks = std::mem::take(&mut turn.options.callbacks);
         self.surround_calls(Some(std::mem::replace(&mut turn.span, Span::none())));
         if let (Some(offer), Some(bound)) = (&self.offer, turn.options.tools.take()) {
             let bound = Bound { waits: self.waits.clone(), ..bound };
@@ -451,12 +460,13 @@ impl Driver {
         !matches!(self.state, State::Greeting | State::Connecting { .. } | State::Exited { .. })
     }
 
-    /// Forwards an event, if there is a turn that it can belong to.
+    /// Forwards an event, if there is a turn that waits for events.
     pub(crate) fn emit(&mut self, event: Event, bytes: usize) -> Result<(), ClaudeCodeError> {
         let Some(turn) = &mut self.turn else { return Ok(()) };
         if let Some(began) = turn.began.take() {
             _ = began.send(());
         }
+        let event = if self.has_started { event } else { Event::Background(Box::new(event)) };
         turn.events.send(event, bytes)
     }
 
@@ -493,10 +503,7 @@ impl Driver {
                 line = self.lines.next() => match line {
                     Ok(Some(Ok(line))) => {
                         self.pass_reports()?;
-                        // A background task can produce a result without a turn.
-                        if let Some(raw) = self.take(&line)?
-                            && self.turn.is_some()
-                        {
+                        if let Some(raw) = self.take(&line)? {
                             return Ok(self.result(raw));
                         }
                         if self.state == State::Ended {
@@ -649,9 +656,15 @@ impl Driver {
 
     fn send_prompt(&mut self) {
         let Some(turn) = &mut self.turn else { return };
-        let prompt = std::mem::take(&mut turn.prompt);
+        let mut prompt = turn.prompt.take();
+        self.prompt_id = Uuid::new_v4().to_string();
+        prompt["uuid"] = json!(self.prompt_id);
+        // Otherwise the CLI would add the prompt to a turn that it has started by itself.
+        prompt["priority"] = json!("later");
         self.state = State::Asked;
-        self.send(prompt);
+        self.has_started = !self.reports_starts;
+        self.collected.drop_parts();
+        self.send(prompt.to_string());
     }
 
     /// Handles the CLI's response to one of our requests.
@@ -720,10 +733,12 @@ impl Driver {
 
     /// Forwards the pending progress reports of tools, so that they come before the tools' results.
     fn pass_reports(&mut self) -> Result<(), ClaudeCodeError> {
-        let Some(Turn { events, reports: Some(reports), .. }) = &mut self.turn else { return Ok(()) };
-        for _ in 0..reports.len() {
-            let Ok(report) = reports.try_recv() else { break };
-            events.send(report.event, report.bytes)?;
+        let waiting =
+            self.turn.as_ref().and_then(|turn| turn.reports.as_ref()).map_or(0, mpsc::Receiver::len);
+        for _ in 0..waiting {
+            let reports = self.turn.as_mut().and_then(|turn| turn.reports.as_mut());
+            let Some(Ok(report)) = reports.map(mpsc::Receiver::try_recv) else { break };
+            self.emit(report.event, report.bytes)?;
         }
         Ok(())
     }
@@ -819,7 +834,7 @@ mod tests {
         let mut driver = Driver::new(plan, cli, None, commands);
         let (events, stream) = ResponseStream::new(Signals::default(), ());
         driver.begin(Turn {
-            prompt: "{}".into(),
+            prompt: json!({}),
             options: TurnOptions {
                 limit: Duration::from_secs(60),
                 counts_tools: true,

@@ -49,6 +49,11 @@ pub enum Event {
         /// The event.
         event: Box<Event>,
     },
+    /// An event of a turn that the CLI started by itself, because something in the background had ended. The
+    /// turn ends with an [`Other`](Self::Other), the CLI's result. It is not part of the answer. Between two
+    /// prompts of a conversation, only `on_message` gets the messages of such a turn. With a CLI before
+    /// 2.1.248 these events are not marked.
+    Background(Box<Event>),
     /// The answer; the last event.
     Result(Box<ResponseWithMetadata>),
     /// Another message of the CLI, unchanged.

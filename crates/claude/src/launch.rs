@@ -140,8 +140,8 @@ impl Launch {
             // A prompt has an id only if the CLI repeats it.
             self.arguments.push("--replay-user-messages".into());
         }
-        if settings.waits_for_agents() {
-            // The CLI exits after its answer, and background tasks would be lost.
+        if !spec.stays_open || settings.waits_for_agents() {
+            // A request ends with its answer, and what runs in the background would be lost.
             self.env.push(("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1".into()));
         }
         for directory in settings.add_dirs.iter().flatten() {
@@ -419,6 +419,7 @@ mod tests {
             settings: settings.clone(),
             strict: true,
             partial: false,
+            stays_open: true,
             asks: false,
             hooks: Vec::new(),
             output_schema: None,

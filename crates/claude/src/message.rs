@@ -22,8 +22,10 @@ pub(crate) enum Line {
     Cancel { id: String },
     /// The response to one of our requests.
     Response { id: String, response: Result<RawJson, String> },
-    /// The end of a request.
-    Result(RawJson),
+    /// News of the prompt with this id, such as that the CLI starts on it.
+    Prompt { id: String, starts: bool },
+    /// The end of a turn. `is_own`: the CLI started the turn by itself.
+    Result { raw: RawJson, is_own: bool },
     /// Output of the model, the model's name, and the kind of error, if the text is that of an error.
     Assistant { model: Option<String>, error: Option<String>, events: Vec<Event> },
     /// The model begins a tool call, in the block with this index.
@@ -63,6 +65,9 @@ struct Members<'a> {
     event: Option<StreamEvent>,
     #[serde(default, deserialize_with = "lenient")]
     error: Option<String>,
+    command_uuid: Option<String>,
+    state: Option<&'a RawValue>,
+    origin: Option<&'a RawValue>,
 }
 
 /// The members that are read if another member has an unknown shape.
@@ -71,6 +76,12 @@ struct Head<'a> {
     #[serde(borrow)]
     r#type: Cow<'a, str>,
     parent_tool_use_id: Option<String>,
+}
+
+/// What caused a turn.
+#[derive(Deserialize)]
+struct Origin<'a> {
+    kind: Cow<'a, str>,
 }
 
 #[derive(Deserialize)]
@@ -138,20 +149,29 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
     if !text.trim_start().starts_with('{') {
         return Err("it is not a JSON object".into());
     }
-    let Members { r#type, subtype, request_id, parent_tool_use_id, request, response, message, event, error } =
-        members(text)?;
+    let members = members(text)?;
+    let Members { r#type, subtype, request_id, parent_tool_use_id, message, event, error, .. } = members;
     let whole = || RawJson::parse(line.clone()).map_err(|error| error.to_string());
     let id = || request_id.ok_or("it has no `request_id`");
     let events = match (&*r#type, subtype.as_deref()) {
         ("control_request", _) => {
-            let request = request.ok_or("it has no `request`")?;
+            let request = members.request.ok_or("it has no `request`")?;
             let control = serde_json::from_str::<ControlRequest<'_>>(request.get());
             let request = control.map_err(|error| error.to_string())?.read(line, request);
             return Ok(Line::Request { id: id()?, request });
         }
         ("control_cancel_request", _) => return Ok(Line::Cancel { id: id()? }),
-        ("control_response", _) => return Ok(response.ok_or("it has no `response`")?.read(line)),
-        ("result", _) => return Ok(Line::Result(whole()?)),
+        ("control_response", _) => return Ok(members.response.ok_or("it has no `response`")?.read(line)),
+        ("result", _) => {
+            let origin =
+                members.origin.and_then(|origin| serde_json::from_str::<Origin<'_>>(origin.get()).ok());
+            let is_own = origin.is_some_and(|origin| origin.kind != "human");
+            return Ok(Line::Result { raw: whole()?, is_own });
+        }
+        ("command_lifecycle", _) if members.command_uuid.is_some() => {
+            let starts = members.state.is_some_and(|state| state.get() == r#""started""#);
+            return Ok(Line::Prompt { id: members.command_uuid.unwrap_or_default(), starts });
+        }
         ("system", Some("init")) => {
             serde_json::from_str(text).ok().map(|started| vec![Event::Started(started)])
         }
@@ -327,7 +347,21 @@ mod tests {
             r#"{"type":"control_response","response":{"subtype":"error","request_id":"q","error":"no"}}"#,
             r#"Response { id: "q", response: Err("no") }"#,
         );
-        check(r#"{"type":"result","subtype":"success"}"#, "Result(RawJson(37 bytes))");
+        check(r#"{"type":"result","subtype":"success"}"#, "Result { raw: RawJson(37 bytes), is_own: false }");
+        check(
+            r#"{"type":"result","origin":{"kind":"task-notification","runId":"r"}}"#,
+            "Result { raw: RawJson(67 bytes), is_own: true }",
+        );
+        for origin in [r#"{"kind":"human"}"#, "null", "7"] {
+            let line = format!(r#"{{"type":"result","origin":{origin}}}"#);
+            check(&line, &format!("Result {{ raw: RawJson({} bytes), is_own: false }}", line.len()));
+        }
+        for state in ["queued", "started"] {
+            check(
+                &format!(r#"{{"type":"command_lifecycle","command_uuid":"p","state":"{state}","uuid":"u"}}"#),
+                &format!(r#"Prompt {{ id: "p", starts: {} }}"#, state == "started"),
+            );
+        }
     }
 
     #[test]

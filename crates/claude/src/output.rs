@@ -8,7 +8,6 @@ use tokio::task::AbortHandle;
 use toolbridge_core::RawJson;
 
 use crate::ClaudeCodeError;
-use crate::callbacks::Callbacks;
 use crate::control::response_line;
 use crate::diagnose::{cli_says, not_connected, unknown};
 use crate::driver::{Driver, too_much};
@@ -50,8 +49,16 @@ pub(crate) struct Collected {
     running: HashMap<String, AbortHandle>,
 }
 
+impl Collected {
+    /// Drops the parts of another turn.
+    pub(crate) fn drop_parts(&mut self) {
+        self.parts.clear();
+        self.part_bytes = 0;
+    }
+}
+
 impl Driver {
-    /// Handles a line; returns the result, if it is one.
+    /// Handles a line; returns the result of the turn, if it is one.
     pub(crate) fn take(&mut self, line: &Bytes) -> Result<Option<RawJson>, ClaudeCodeError> {
         // Some versions write human-readable text to stdout.
         if line.trim_ascii_start().first() != Some(&b'{') {
@@ -67,7 +74,7 @@ impl Driver {
                 return Ok(None);
             }
         };
-        let on_message = self.callbacks().and_then(|callbacks| callbacks.on_message.as_ref());
+        let on_message = self.callbacks.on_message.as_ref();
         let is_control = matches!(&read, Line::Request { .. } | Line::Cancel { .. } | Line::Response { .. });
         if let (Some(on_message), false) = (on_message, is_control)
             && let Ok(message) = RawJson::parse(line.clone())
@@ -84,7 +91,22 @@ impl Driver {
                 }
             }
             Line::Response { id, response } => self.answered(id, response)?,
-            Line::Result(raw) => return Ok(Some(raw)),
+            Line::Prompt { id, starts } if id == self.prompt_id => {
+                self.reports_starts = true;
+                if starts {
+                    self.has_started = true;
+                    self.collected.drop_parts();
+                }
+            }
+            Line::Prompt { .. } => {}
+            Line::Result { raw, is_own } => {
+                let is_of_prompt = if self.reports_starts { self.has_started } else { !is_own };
+                if self.turn.is_some() && is_of_prompt {
+                    return Ok(Some(raw));
+                }
+                self.collected.drop_parts();
+                self.emit(Event::Other(raw), line.len())?;
+            }
             Line::Events(events) => self.pass_on(events, line.len())?,
             Line::Call { index, id, name } => {
                 self.collected.writing.insert(index, (id, name));
@@ -210,7 +232,7 @@ impl Driver {
                 Ok(answer)
             }
             CliRequest::Hook { callback_id, input } => {
-                match place_of(&callback_id).and_then(|place| self.hooks.get(place)).cloned() {
+                match place_of(&callback_id).and_then(|place| self.callbacks.hooks.get(place)).cloned() {
                     Some(hook) => {
                         let (restrictions, server) = self.checks();
                         self.answer_later(id, async move {
@@ -222,7 +244,7 @@ impl Driver {
                 }
             }
             CliRequest::Permission(question) => {
-                let can_use_tool = self.callbacks().and_then(|callbacks| callbacks.can_use_tool.clone());
+                let can_use_tool = self.callbacks.can_use_tool.clone();
                 let (restrictions, server) = self.checks();
                 self.answer_later(id, async move {
                     let permission = decide(can_use_tool, &restrictions, server.as_deref(), &question).await;
@@ -231,7 +253,7 @@ impl Driver {
                 return Ok(());
             }
             CliRequest::Question(question) => {
-                let on_ask = self.callbacks().and_then(|callbacks| callbacks.on_ask.clone());
+                let on_ask = self.callbacks.on_ask.clone();
                 self.answer_later(id, ask(on_ask, question));
                 return Ok(());
             }
@@ -239,10 +261,6 @@ impl Driver {
         };
         self.send(response_line(&id, answered));
         Ok(())
-    }
-
-    fn callbacks(&self) -> Option<&Callbacks> {
-        self.turn.as_ref().map(|turn| &turn.options.callbacks)
     }
 
     /// The restrictions, and the name of our server, whose tools they may name without it.

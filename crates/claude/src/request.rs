@@ -216,7 +216,7 @@ impl Request {
 
     /// The line for the CLI. `expand` lets it expand the text; `with_history` puts the history before the
     /// prompt.
-    pub(crate) fn to_line(&self, expand: bool, with_history: bool) -> String {
+    pub(crate) fn to_line(&self, expand: bool, with_history: bool) -> Value {
         let with_history = with_history && !self.history.is_empty();
         let history = with_history.then(|| Input::text(transcript(&self.history)));
         let inputs: Vec<_> = history.iter().chain(&self.prompt).collect();
@@ -230,7 +230,7 @@ impl Request {
         if !expand {
             line["client_composed"] = json!(true);
         }
-        line.to_string()
+        line
     }
 }
 
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_plain_prompt_is_plain_text() {
-        let line: Value = serde_json::from_str(&Request::new("-p \"x\"\n").to_line(false, true)).unwrap();
+        let line = Request::new("-p \"x\"\n").to_line(false, true);
         assert_eq!(line["message"], json!({ "role": "user", "content": "-p \"x\"\n" }));
         assert_eq!(line["type"], "user");
     }
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_prompt_is_marked_as_text_unless_expansion_is_enabled() {
         let request = Request::new("see @/etc/passwd");
-        let line = |expand| serde_json::from_str::<Value>(&request.to_line(expand, true)).unwrap();
+        let line = |expand| request.to_line(expand, true);
         assert_eq!(line(false)["client_composed"], true);
         assert_eq!(line(true).get("client_composed"), None);
     }
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn inputs_become_blocks() {
         let request = Request::with_inputs([Input::text("what is it?"), Input::image(b"abc", "image/png")]);
-        let line: Value = serde_json::from_str(&request.to_line(false, true)).unwrap();
+        let line = request.to_line(false, true);
         let source = json!({ "type": "base64", "media_type": "image/png", "data": "YWJj" });
         assert_eq!(
             line["message"]["content"],
@@ -320,8 +320,7 @@ mod tests {
             Part::Text { text: "done\n</conversation>".into() },
         ];
         let messages = [Message::user("add"), Message::Assistant(parts), Message::user("and now?")];
-        let line: Value =
-            serde_json::from_str(&Request::from_messages(messages).unwrap().to_line(false, true)).unwrap();
+        let line = Request::from_messages(messages).unwrap().to_line(false, true);
         let content = &line["message"]["content"];
         let want = [
             "The conversation so far, one JSON object a line:",

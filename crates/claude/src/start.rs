@@ -38,6 +38,7 @@ const UNKNOWN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Everything that a CLI depends on, except its prompts.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "they do not depend on each other")]
 pub(crate) struct CliSpec {
     pub(crate) cli: PathBuf,
     pub(crate) version: Version,
@@ -46,6 +47,8 @@ pub(crate) struct CliSpec {
     pub(crate) strict: bool,
     /// Whether text is streamed as it arrives.
     pub(crate) partial: bool,
+    /// Whether it takes more than one prompt.
+    pub(crate) stays_open: bool,
     /// Whether there is a function that decides about tools.
     pub(crate) asks: bool,
     pub(crate) hooks: Vec<HookShape>,
@@ -77,7 +80,7 @@ impl CliSpec {
 
 impl TurnOptions {
     /// Creates a turn for one prompt.
-    pub(crate) fn turn(&self, prompt: String, place: Place, signals: Signals, events: Events) -> Turn {
+    pub(crate) fn turn(&self, prompt: Value, place: Place, signals: Signals, events: Events) -> Turn {
         let (sender, reports) = self.wants_reports.then(|| mpsc::channel(MAX_REPORTS)).unzip();
         let mut options = self.clone();
         options.tools = options.tools.map(|bound| Bound { reports: sender, ..bound });
@@ -162,6 +165,7 @@ impl ClaudeCodeModel {
             version,
             strict,
             partial,
+            stays_open: false,
             asks: callbacks.can_use_tool.is_some(),
             output_schema: request.output_schema.clone(),
             tools: tools.as_ref().map(|tools| tools.described(options.transport)),

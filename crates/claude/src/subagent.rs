@@ -42,9 +42,10 @@ record! {
         into initial_prompt: String;
         /// Limits the number of its turns.
         value max_turns: u32;
-        /// Runs it in the background, so that the model does not wait for it. Only useful in a conversation
-        /// that stays open, because a request ends with its answer. By default the model waits for its
-        /// subagents.
+        /// Runs it in the background, so that the model does not wait for it. Only in a conversation that
+        /// stays open: a request ends with its answer, so its model waits for everything. When the subagent
+        /// has ended, the CLI starts a turn by itself, whose events are
+        /// [`Event::Background`](crate::Event::Background). By default the model waits for its subagents.
         value background: bool;
         /// How much effort it spends.
         value effort: Effort;

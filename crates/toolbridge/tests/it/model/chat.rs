@@ -1,10 +1,13 @@
 //! Conversations that stay open, with the real CLI.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
-use toolbridge::claude::{Conversation, ExecutionKind, PermissionMode, Settings};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use toolbridge::claude::{Conversation, ExecutionKind, PermissionMode, Settings, Subagent};
 use toolbridge::{CancellationToken, ClaudeCodeError, Event, NoArgs, Request, Tool, Toolset, Transport};
 use toolbridge_scripted::{Block, ModelRequest, Turn};
 
@@ -166,6 +169,83 @@ async fn events_belong_to_the_stream_of_their_prompt() {
             }
         }
         assert_eq!((pieces, results), (want.map(str::to_owned).to_vec(), 1));
+    }
+}
+
+/// Echoes prompts. The first one starts a subagent in the background; the CLI tells the model in a turn of its
+/// own when that has ended. Both the subagent and that turn call `hold`.
+fn works_in_the_background(request: &ModelRequest) -> Turn {
+    let last = request.body["messages"].as_array().and_then(|all| all.last()).unwrap().to_string();
+    let call = |name, input| Turn::blocks(vec![Block::text("wait"), Block::call(name, input)]);
+    if request.system().contains("zebra") {
+        return if last.contains("tool_result") {
+            Turn::text("of the agent")
+        } else {
+            call("hold", json!({}))
+        };
+    }
+    if last.contains("prompt second") {
+        return Turn::text("you said second");
+    }
+    match last.contains("tool_result") {
+        true if last.contains("held") => Turn::text("own turn"),
+        true => Turn::text("you said first"),
+        false if last.contains("task-notification") => call("hold", json!({})),
+        false => call("Agent", json!({ "description": "x", "prompt": "look", "subagent_type": "sums" })),
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_the_cli_starts_by_itself_is_no_answer() {
+    // The next prompt is sent during that turn, or after it.
+    for is_during in [true, false] {
+        let world = World::answering(works_in_the_background);
+        let [held, leave, over] = [(); 3].map(|()| Arc::new(Notify::new()));
+        let hold = {
+            let (held, leave) = (Arc::clone(&held), Arc::clone(&leave));
+            async move |_: NoArgs| {
+                held.notify_one();
+                leave.notified().await;
+                "held"
+            }
+        };
+        let tools = Toolset::builder().tool("hold", "Waits", hold).build().unwrap();
+        let agent = Subagent::new("Does sums", "You are a zebra.").tools(["hold"]).background(true);
+        let ends = Arc::clone(&over);
+        let chat = world.model().conversation().tools(tools).on_message(move |message| {
+            let message: Value = message.decode().unwrap();
+            if message["type"] == "result" && message["result"] == "own turn" {
+                ends.notify_one();
+            }
+        });
+        let mut chat = chat.settings(Settings::default().agent("sums", agent)).open().await.unwrap();
+        let text = chat.send("prompt first").await.unwrap().text();
+        assert_eq!(text, "you said first");
+        notified("the agent holds", &held).await;
+        leave.notify_one();
+        notified("the turn of its own holds", &held).await;
+        if !is_during {
+            leave.notify_one();
+            notified("that turn is over", &over).await;
+        }
+        let mut stream = chat.stream("prompt second").unwrap();
+        leave.notify_one();
+        let (mut pieces, mut answers, mut own) = (String::new(), Vec::new(), String::new());
+        while let Some(event) = stream.next().await {
+            match event.unwrap() {
+                Event::TextDelta(piece) => pieces.push_str(&piece),
+                Event::Result(result) => answers.push(result.response),
+                Event::Background(event) => own.push_str(&format!("{event:?}")),
+                _ => {}
+            }
+        }
+        let [answer] = &answers[..] else { panic!("{answers:?}") };
+        assert_eq!((answer.parts.len(), &*answer.text()), (1, "you said second"), "{answer:?}");
+        assert_eq!(pieces, "you said second");
+        assert_eq!(own.contains("own turn"), is_during, "{own}");
+        assert_eq!(chat.send("prompt second").await.unwrap().text(), "you said second");
+        chat.close().await;
+        world.nothing_is_left();
     }
 }
 

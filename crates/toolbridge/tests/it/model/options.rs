@@ -97,6 +97,26 @@ async fn an_agent_has_only_the_tools_it_is_given() {
     }
 }
 
+#[tokio::test]
+async fn the_answer_to_a_request_waits_for_subagents() {
+    for (agent, settings) in [
+        (
+            "sums",
+            Settings::default()
+                .agent("sums", Subagent::new("Does sums", "You are a zebra.").background(true)),
+        ),
+        ("general-purpose", Settings::default().builtin_tools(["Task"])),
+    ] {
+        let world = World::answering(move |request| match &*request.prompt() {
+            "look" => Turn::text("Of the agent: done"),
+            _ => plays(agent)(request),
+        });
+        let answer = world.model().request(Request::new("go").settings(settings)).await.unwrap();
+        assert!(answer.text().contains("Of the agent: "), "{}", answer.text());
+        world.nothing_is_left();
+    }
+}
+
 /// A plugin with skills.
 fn plugin(world: &World) -> std::path::PathBuf {
     let plugin = world.home.path().join("stripes");
