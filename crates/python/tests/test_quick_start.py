@@ -59,7 +59,8 @@ def test_an_agent_has_tools_with_dependencies_settings_and_a_system_prompt(
     print(agent.run_sync("go", deps=ApiConfig("https://example.com")).output)
     """
     # As root the CLI refuses to skip all permissions, unless it is told that it runs in a sandbox.
-    said = shown(here, "-c", textwrap.dedent(program), TRANSPORT=transport, IS_SANDBOX="1")
+    warning = "`Read` in `allowed_tools` allows a tool that nothing offers\n"
+    said = shown(here, "-c", textwrap.dedent(program), warning=warning, TRANSPORT=transport, IS_SANDBOX="1")
     assert said == "It has answered.\n"
     assert here.result_texts == ["https://example.com"]
     request = here.requests[0]
