@@ -333,7 +333,7 @@ mod tests {
         check_error("sleep long", 1, "a whole number of milliseconds, not `long`");
         check_error("fill -1", 1, "a whole number of characters, not `-1`");
         check_error("call add", 1, "no arguments; a call is `call NAME {…}`");
-        check_error("call add 1", 1, "no JSON object");
+        check_error("call add 1", 1, "not a JSON object");
         check_error("call add {\"a\": }", 1, "not JSON: expected value at line 1 column 7");
         check_error("call add {} to x", 1, "`to x` after the arguments");
         check_error("error overloaded", 1, "`error STATUS MESSAGE`");

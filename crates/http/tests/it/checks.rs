@@ -155,7 +155,7 @@ async fn headers_and_message_must_agree() {
             &|client, _| client.set("mcp-name", "hello"),
             (400, -32020, "names `hello`, and the message `there`"),
         ),
-        ("code", &|client, _| client.set("mcp-name", "=?base64?!?="), (400, -32020, "not one text")),
+        ("code", &|client, _| client.set("mcp-name", "=?base64?!?="), (400, -32020, "must have one")),
         (
             "no argument",
             &|client, _| client.unset("mcp-param-n"),
@@ -175,7 +175,7 @@ async fn headers_and_message_must_agree() {
         (
             "twice",
             &|client, _| client.headers.push(("mcp-name", "there".into())),
-            (400, -32020, "not one text"),
+            (400, -32020, "must have one"),
         ),
         (
             "no version",
