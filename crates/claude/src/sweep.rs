@@ -1,8 +1,11 @@
 //! Finds and kills processes that a CLI has started outside its process group.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
+use toolbridge_ipc::guard;
 
 /// The environment variable that marks processes started by a CLI.
 pub(crate) const MARKER: &str = "TOOLBRIDGE_REQUEST";
@@ -25,9 +28,13 @@ impl Mark {
     /// were left because the CLI or its guardian was killed. Only Linux exposes the environment of other
     /// processes.
     pub(crate) fn kill_all(&self) {
+        self.processes().for_each(|pid| self.kill(pid));
+    }
+
+    fn processes(&self) -> impl Iterator<Item = Pid> {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
         let numbers = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-        numbers.filter_map(Pid::from_raw).filter(|pid| self.is_on(*pid)).for_each(|pid| self.kill(pid));
+        numbers.filter_map(Pid::from_raw).filter(|pid| self.is_on(*pid))
     }
 
     #[cfg(target_os = "linux")]
@@ -54,6 +61,28 @@ impl Mark {
         environment.split(|byte| *byte == 0).any(|variable| variable == self.variable.as_bytes())
             && rustix::fs::stat(&folder).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
             && start_of(pid).is_some_and(|start| start >= self.since)
+    }
+}
+
+/// Kills the CLIs with this home that requests have started, and waits until they have ended, with their guardians:
+/// from then on nothing is written there. For tests, whose homes have names that cannot be guessed.
+#[doc(hidden)]
+pub fn end_all_with_home(home: &Path) {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let mark = Mark { variable: format!("HOME={}", home.display()), since: 0 };
+    let has = |pid: &Pid, file: &str, start: &str| {
+        let text = std::fs::read(format!("/proc/{}/{file}", pid.as_raw_pid())).unwrap_or_default();
+        text.split(|byte| *byte == 0).any(|part| part.starts_with(start.as_bytes()))
+    };
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let started: Vec<_> = mark.processes().filter(|pid| has(pid, "environ", MARKER)).collect();
+        if started.is_empty() {
+            return;
+        }
+        // The guardian ends by itself, once it has removed the files of the request.
+        started.into_iter().filter(|pid| !has(pid, "cmdline", guard::COMMAND)).for_each(|pid| mark.kill(pid));
+        sleep(Duration::from_millis(5));
     }
 }
 

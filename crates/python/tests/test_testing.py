@@ -106,3 +106,36 @@ def test_pytest_is_not_needed(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("http://127.0.0.1:")
+
+
+LEAVES_EARLY = """
+import asyncio
+from pydantic_ai import Agent
+from toolbridge.testing import ScriptedModel
+
+async def leave() -> None:
+    with ScriptedModel("text one | two | three") as scripted:
+        async with Agent(scripted.model()).run_stream("go") as answer:
+            async for _ in answer.stream_text(delta=True, debounce_by=None):
+                break
+
+async def main() -> None:
+    await asyncio.gather(*[leave() for _ in range(8)])
+
+asyncio.run(main())
+never_closed = ScriptedModel("text hi")
+print("left")
+"""
+
+
+def test_streams_that_are_left_early_leave_no_folder(short_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVES_EARLY],
+        env={**os.environ, "TMPDIR": str(short_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "left\n", "")
+    assert list(short_path.glob("toolbridge-testing-*")) == []

@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::yield_now;
 use tokio::time::sleep;
-use toolbridge_claude::{ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Transport};
+use toolbridge_claude::{
+    ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder, Transport, end_all_with_home,
+};
 
 use crate::events::{self, Step};
 use crate::server::{Request, Response, Server};
@@ -30,8 +32,8 @@ const CLI: &str = "TOOLBRIDGE_TEST_CLAUDE";
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 const GARBAGE: &[u8] = b"<!doctype html><title>Welcome</title><p>This is no event stream.";
 
-/// A model on loopback that answers from a script; dropping it closes all its connections and removes its
-/// home.
+/// A model on loopback that answers from a script; dropping it closes all its connections, ends the CLIs that
+/// models with its home have started, and removes the home.
 ///
 /// The turn depends only on the request: it is the number of answers in its conversation. So several
 /// conversations, also of several CLIs, can share a model. A request past the script's end is refused with an
@@ -157,6 +159,13 @@ impl ScriptedModel {
     #[must_use]
     pub fn overruns(&self) -> usize {
         self.mind.overruns.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for ScriptedModel {
+    fn drop(&mut self) {
+        // The CLI of a stream that was left early may still be ending, and would make the home again.
+        end_all_with_home(self.home());
     }
 }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -86,6 +87,8 @@ class ScriptedModel:
             InvalidRequestError: If the script is invalid. The error has the line.
         """
         self._native = _native.Scripted(script)
+        # At the latest when the process ends, also of a model that is never closed.
+        weakref.finalize(self, self._native.close)
         self._last: tuple[list[RecordedRequest], int] | None = None
 
     def __enter__(self) -> Self:
@@ -95,7 +98,7 @@ class ScriptedModel:
         self.close()
 
     def close(self) -> None:
-        """Closes its connections, and removes the CLI's home. The recorded requests stay."""
+        """Closes its connections, ends the CLI, and removes its home. The recorded requests stay."""
         self._last = (self.requests, self.overruns)
         self._native.close()
 

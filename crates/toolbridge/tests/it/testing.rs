@@ -1,10 +1,12 @@
 //! The library for testing agents: the real CLI, without an account, isolated from the machine.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use tokio::time::sleep;
 use toolbridge::testing::{ScriptedModel, ToolResultBlock};
 use toolbridge::{ClaudeCodeModelBuilder, Request, Toolset, Transport};
-use toolbridge_scripted::{Page, claude_cli};
+use toolbridge_scripted::{Page, claude_cli, processes_of};
 
 /// Adds two numbers.
 #[toolbridge::tool]
@@ -44,6 +46,25 @@ async fn a_tool_is_called_and_what_the_model_saw_is_recorded() {
         assert!(first.system().contains("You are a clerk."), "{}", first.system());
         let results: Vec<_> = second.tool_results().iter().map(ToolResultBlock::text).collect();
         assert_eq!((results, scripted.overruns()), (vec!["42.0".to_owned()], 0));
+    }
+}
+
+#[tokio::test]
+async fn streams_that_are_left_early_leave_no_folder() {
+    let mut homes = Vec::new();
+    for _ in 0..8 {
+        let scripted = ScriptedModel::start("text one | two | three");
+        homes.push(scripted.home().to_path_buf());
+        let mut stream = builder(&scripted).build().unwrap().request_stream("go").await.unwrap();
+        assert!(stream.next().await.unwrap().is_ok());
+    }
+    for home in &homes {
+        let until = Instant::now() + Duration::from_secs(60);
+        while processes_of(home).count() > 0 {
+            assert!(Instant::now() < until, "a CLI still runs");
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!home.exists(), "{}", home.display());
     }
 }
 
