@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use toolbridge_core::ServerInfo;
 
 use crate::callbacks::Callbacks;
-use crate::model::{ClaudeCodeModel, Inner};
+use crate::model::{ClaudeCodeModel, Inner, Limit};
 use crate::restriction::Restrictions;
 use crate::settings::Settings;
 use crate::{ClaudeCodeError, Transport};
@@ -122,9 +122,16 @@ impl ClaudeCodeModelBuilder {
         self
     }
 
-    /// Limits how many requests run at a time, each with its own CLI process; there is no limit by default.
-    /// Further requests wait in order, and their time limit starts when they leave the queue. Dropping or
-    /// interrupting a waiting request ends it.
+    /// Limits how many requests run at a time, each with its own CLI process. Further requests wait in order,
+    /// and their time limit starts when they leave the queue. Dropping or interrupting a waiting request ends
+    /// it. Open conversations and CLIs of [`keep_warm`](ClaudeCodeModel::keep_warm) count too.
+    ///
+    /// The default is twice the number of cores: more at once take longer in total. It does not count
+    /// conversations. `usize::MAX` is no limit.
+    ///
+    /// A request that a tool, a hook or another callback of a request makes neither waits nor counts: the
+    /// request that has called it may be the one it would wait for. This applies to the function's own task,
+    /// not to tasks that it spawns.
     pub fn max_concurrent_requests(mut self, most: usize) -> Self {
         self.max_concurrent_requests = Some(most);
         self
@@ -177,8 +184,10 @@ impl ClaudeCodeModelBuilder {
         if self.max_concurrent_requests == Some(0) {
             return Err(ClaudeCodeError::invalid("`max_concurrent_requests` is 0; it must be at least 1"));
         }
-        let permits = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        let permits = self.max_concurrent_requests.map(permits);
-        Ok(ClaudeCodeModel(Arc::new(Inner { options: self.options, permits, ..Inner::default() })))
+        let limit = self.max_concurrent_requests.map_or_else(Limit::default, |most| Limit {
+            permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
+            is_default: false,
+        });
+        Ok(ClaudeCodeModel(Arc::new(Inner { options: self.options, limit, ..Inner::default() })))
     }
 }

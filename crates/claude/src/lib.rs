@@ -79,3 +79,5 @@ pub use subagent::Subagent;
 pub use sweep::end_all_with_home;
 pub use transport::Transport;
 pub use version::{cli_login, cli_version, takes_plain_prompts};
+#[doc(hidden)]
+pub use waits::{awaited, is_awaited};

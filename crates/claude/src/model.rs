@@ -52,9 +52,24 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) tools: RwLock<Option<ServerTools>>,
     pub(crate) running: Running,
-    /// One permit per running CLI, if their number is limited.
-    pub(crate) permits: Option<Arc<Semaphore>>,
+    pub(crate) limit: Limit,
     pub(crate) warm: Warm,
+}
+
+/// Limits the number of running CLIs.
+#[derive(Debug, Clone)]
+pub(crate) struct Limit {
+    /// One for each CLI.
+    pub(crate) permits: Arc<Semaphore>,
+    /// By default conversations do not count: they may stay open for any time.
+    pub(crate) is_default: bool,
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { permits: Arc::new(Semaphore::new(2 * cores)), is_default: true }
+    }
 }
 
 /// The running requests, so that they can be interrupted.

@@ -20,6 +20,7 @@ use crate::part::Part;
 use crate::permission::decide;
 use crate::question::ask;
 use crate::restriction::{RESTRICTIONS, Restrictions, is_among, no_such_tool};
+use crate::waits::awaited;
 
 /// The maximum size of an answer, with all its tool calls and results.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024 * 1024;
@@ -273,7 +274,7 @@ impl Driver {
         let (control, wait, request_id) = (self.control.clone(), self.waits.begin(), id.clone());
         let working = self.work.spawn(async move {
             let _wait = wait;
-            let line = response_line(&id, Ok(work.await));
+            let line = response_line(&id, Ok(awaited(work).await));
             _ = control.write(line.as_bytes(), b"", b"").await;
         });
         self.collected.running.insert(request_id, working);

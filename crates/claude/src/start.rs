@@ -19,7 +19,7 @@ use crate::history::{Offered, session};
 use crate::hook::HookShape;
 use crate::launch::{Launch, LaunchContext};
 use crate::locate::find_cli;
-use crate::model::{ClaudeCodeModel, Place};
+use crate::model::{ClaudeCodeModel, Limit, Place};
 use crate::names::uncalled;
 use crate::offer::{Channel, Described, Offer, ServerTools, unconfirmed_tools};
 use crate::process::{self, Process};
@@ -30,7 +30,7 @@ use crate::settings::{DEFAULT_TIMEOUT, NO_HOOKS_VARIABLE, Settings};
 use crate::stream::{Events, ResponseStream, Signals};
 use crate::tools::{Bound, MAX_REPORTS};
 use crate::version::{Version, version_of};
-use crate::waits::Waits;
+use crate::waits::{Waits, is_awaited};
 
 /// How long to wait for our server to be listed, with a CLI that connects to servers before the first
 /// prompt.
@@ -200,7 +200,7 @@ impl ClaudeCodeModel {
         interrupt: &CancellationToken,
     ) -> Result<Cli, ClaudeCodeError> {
         let options = &self.0.options;
-        let permit = self.permit(interrupt).await?;
+        let permit = self.permit(spec.stays_open, interrupt).await?;
         // With `Read`, the model can read the file to which the CLI writes a long result.
         let limit = (!spec.settings.offers_builtin("Read")).then(|| max_chars(spec.version));
         let (offer, entry) = match &spec.tools {
@@ -236,9 +236,13 @@ impl ClaudeCodeModel {
     /// Waits until one more CLI may run. Ends a waiting CLI to make room.
     async fn permit(
         &self,
+        stays_open: bool,
         interrupt: &CancellationToken,
     ) -> Result<Option<OwnedSemaphorePermit>, ClaudeCodeError> {
-        let Some(permits) = &self.0.permits else { return Ok(None) };
+        let Limit { permits, is_default } = &self.0.limit;
+        if is_awaited() || (stays_open && *is_default) {
+            return Ok(None);
+        }
         if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
             return Ok(Some(permit));
         }

@@ -16,7 +16,7 @@ use crate::callbacks::OnAsk;
 use crate::question::ask_here;
 use crate::restriction::Restrictions;
 use crate::result_limit::{cut, limit_of, with_limit};
-use crate::waits::Waits;
+use crate::waits::{Waits, awaited};
 
 /// How many progress reports wait for the driver, which always reads. When full, only the newest report of
 /// a call is kept.
@@ -202,7 +202,7 @@ impl ToolSource for RequestTools {
         if bound.on_ask.is_none() {
             context.ask_nobody();
         }
-        Box::pin(async move {
+        Box::pin(awaited(async move {
             let _wait = bound.waits.begin();
             if self.restrictions.restrict(&name, Some(&self.server)) {
                 let input = call.arguments.decode().unwrap_or_default();
@@ -216,7 +216,7 @@ impl ToolSource for RequestTools {
                 Some(limit) if !self.keeps.load(Ordering::Acquire) => cut(result, limit),
                 _ => result,
             })
-        })
+        }))
     }
 }
 

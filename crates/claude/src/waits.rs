@@ -1,9 +1,28 @@
-//! Measures the time in which a CLI waits for functions of this process.
+//! The time in which a CLI waits for functions of this process: how long it is, and what they may start.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+tokio::task_local! {
+    /// Set in a function that a CLI waits for.
+    static AWAITED: ();
+}
+
+/// Runs a function that a CLI waits for. Requests that it makes do not wait for other requests to end: one of
+/// those waits for the function.
+#[doc(hidden)]
+pub fn awaited<F: Future>(function: F) -> impl Future<Output = F::Output> {
+    AWAITED.scope((), function)
+}
+
+/// Whether a CLI waits for the function that runs now.
+#[doc(hidden)]
+#[must_use]
+pub fn is_awaited() -> bool {
+    AWAITED.try_with(|()| ()).is_ok()
+}
 
 /// How long a CLI has waited for functions of this process: tools, hooks, permission decisions.
 #[derive(Debug, Clone, Default)]

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use toolbridge::claude::is_awaited;
 use toolbridge::{Answer as Answered, CallContext, Client, RawJson, ToolError};
 
 use crate::error::{Result, invalid};
@@ -26,6 +27,9 @@ pub(crate) struct Call {
     arguments: RawJson,
     #[pyo3(get)]
     tool_use_id: Option<String>,
+    /// Whether a CLI waits for it.
+    #[pyo3(get)]
+    is_awaited: bool,
     /// The tool object that Python registered; `None` for a permission.
     tool: Option<Arc<Py<PyAny>>>,
     client: Option<Box<Client>>,
@@ -187,7 +191,8 @@ impl Asker {
         let end = Arc::new(Mutex::new(End { cancelled: false, callback: None, context, turn }));
         let _unwanted = Unwanted { asker: Arc::clone(&self), end: Arc::clone(&end) };
         let answered = Mutex::new(Some(sender));
-        let call = Call { name, arguments, tool_use_id, tool, client, answer: answered, end };
+        let is_awaited = is_awaited();
+        let call = Call { name, arguments, tool_use_id, is_awaited, tool, client, answer: answered, end };
         let lost = if let Some(threads) = threads {
             threads.run(call);
             "no thread could be started for the tool, or it returned no answer"

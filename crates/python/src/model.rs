@@ -1,12 +1,13 @@
 //! The model, for Python.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tokio::sync::oneshot;
+use toolbridge::claude::awaited;
 use toolbridge::{ClaudeCodeModel, Request};
 
 use crate::chat::Chat;
@@ -41,15 +42,19 @@ struct Built {
 struct Place {
     before: Option<oneshot::Receiver<()>>,
     behind: oneshot::Sender<()>,
+    /// Whether the request is made by a function that a CLI waits for.
+    is_nested: bool,
 }
 
 impl Place {
     /// Runs `work` after all earlier requests have started theirs.
-    async fn work<T>(self, work: impl Future<Output = T>) -> T {
+    async fn work<T>(self, work: impl Future<Output = T> + Send) -> T {
         if let Some(before) = self.before {
             _ = before.await; // only ever closes, without a value
         }
-        let (mut work, mut behind) = (pin!(work), Some(self.behind));
+        let mut work: Pin<Box<dyn Future<Output = T> + Send>> =
+            if self.is_nested { Box::pin(awaited(work)) } else { Box::pin(work) };
+        let mut behind = Some(self.behind);
         poll_fn(|cx| {
             let polled = work.as_mut().poll(cx);
             drop(behind.take());
@@ -81,7 +86,7 @@ impl Model {
     fn request(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
         let Begun { model, place, request, event_loop, .. } = self.begin(py, host)?;
         Task::start(py, event_loop, done, async move {
-            Ok(json(&place.work(Box::pin(model.request_with_metadata(request))).await?))
+            Ok(json(&place.work(model.request_with_metadata(request)).await?))
         })
     }
 
@@ -90,7 +95,7 @@ impl Model {
         let Begun { model, place, request, event_loop, .. } = self.begin(py, host)?;
         let for_stream = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
-            let stream = place.work(Box::pin(model.request_stream(request))).await?;
+            let stream = place.work(model.request_stream(request)).await?;
             Ok(Stream::new(stream, for_stream))
         })
     }
@@ -101,7 +106,7 @@ impl Model {
         let Begun { model, place, request, tools, event_loop } = self.begin(py, host)?;
         let for_chat = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
-            let chat = place.work(Box::pin(model.conversation().like(request).open())).await?;
+            let chat = place.work(model.conversation().like(request).open()).await?;
             Ok(Chat::new(chat, tools, for_chat))
         })
     }
@@ -159,12 +164,13 @@ impl Model {
 
     fn begin(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> Result<Begun> {
         let event_loop: EventLoop = host.extract()?;
+        let is_nested = host.getattr("is_nested")?.extract()?;
         let (offer, host): (Offer, Host) = (host.extract()?, host.extract()?);
         log::refresh_threshold(py)?;
         let (request, tools) = host.request(py, &event_loop, offer)?;
         let mut built = self.built()?;
         let (behind, next) = oneshot::channel();
-        let place = Place { before: built.last.replace(next), behind };
+        let place = Place { before: built.last.replace(next), behind, is_nested };
         Ok(Begun { model: built.model.clone(), place, request, tools, event_loop })
     }
 }

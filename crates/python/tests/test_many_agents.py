@@ -139,6 +139,26 @@ async def test_excess_runs_wait_in_order_and_can_be_cancelled(
     assert [said(request)[:5] for request in here.requests] == [f"run-{n}" for n in range(3) for _ in "12"]
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_run_in_a_tool_does_not_wait_for_the_run_that_calls_it(
+    world: MakeWorld, transport: Transport, *, is_async: bool
+) -> None:
+    here = world("call ask {}\n---\ntext {result}")
+    model = here.model(transport, max_concurrent_requests=1)
+    inner, outer = Agent(model), Agent(model)
+
+    async def ask() -> str:
+        # It has no tool `ask`, so its model is told that there is none.
+        return f"the inner run says {(await inner.run('inner')).output}"
+
+    def ask_in_thread() -> str:
+        return asyncio.run(ask())
+
+    outer.tool_plain(ask if is_async else ask_in_thread, name="ask")
+    result = await asyncio.wait_for(outer.run("outer"), PATIENCE_SECONDS)
+    assert result.output.startswith("the inner run says "), result.output
+
+
 async def test_an_interrupt_ends_running_and_waiting_requests(world: MakeWorld, transport: Transport) -> None:
     here = world("call hang {}\n---\ntext done")
     model = here.model(transport, max_concurrent_requests=1)

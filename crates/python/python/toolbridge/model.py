@@ -318,8 +318,10 @@ class ClaudeCodeModel(Model[None]):
                 there is a `can_use_tool`.
             tool_parameter_restrictions: For each tool, by name, a JSON Schema for each restricted parameter.
                 A request without such a tool is an error.
-            max_concurrent_requests: How many requests run at the same time, each with its own CLI; unlimited
-                by default. The others wait in order; their `timeout` starts when they do.
+            max_concurrent_requests: How many requests run at the same time, each with its own CLI. The others
+                wait in order; their `timeout` starts when they do. The default is twice the number of cores,
+                without open conversations; `sys.maxsize` is no limit. A run that a tool of another run starts
+                neither waits nor counts.
             settings: Settings for all requests; those of an agent or a request take precedence.
             profile: The model's profile for pydantic-ai, which overrides its default profile.
 

@@ -481,6 +481,10 @@ class Host:
     until: _native.Ending | None = None
     request: bytes = b""
     """The request and its settings as JSON; empty for a session."""
+    is_nested: bool = field(
+        default_factory=lambda: (call := current_call.get()) is not None and call.is_awaited
+    )
+    """Whether it is made by a function that a CLI waits for."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _running: set[asyncio.Task[None]] = field(default_factory=set)

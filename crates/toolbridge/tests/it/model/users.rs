@@ -11,7 +11,7 @@ use toolbridge::claude::PermissionRequest;
 use toolbridge::{CallContext, ClaudeCodeError, NoArgs, Permission, Request, Toolset};
 use toolbridge_scripted::{Block, Turn, thorough};
 
-use super::support::{PATIENCE, Tools, World, notified, transports};
+use super::support::{PATIENCE, Tools, World, notified, program, transports};
 
 struct User(String);
 
@@ -140,6 +140,45 @@ async fn a_request_that_waits_can_be_dropped_and_interrupted() {
         world.scripted.requests().iter().map(toolbridge_scripted::ModelRequest::prompt).collect();
     assert!(!prompts.iter().any(|prompt| prompt == "dropped" || prompt == "interrupted"), "{prompts:?}");
     world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_request_in_a_tool_call_does_not_wait_for_the_request_that_makes_the_call() {
+    let world = World::answering(|request| match (&*request.prompt(), request.tool_results().first()) {
+        ("outer", None) => Turn::blocks(vec![Block::call("ask", json!({}))]),
+        ("outer", Some(result)) => Turn::text(format!("the tool says {}", result.text())),
+        (prompt, _) => Turn::text(format!("you said {prompt}")),
+    });
+    let model = world.builder().max_concurrent_requests(1).build().unwrap();
+    let inner = model.clone();
+    let ask = async move |_: NoArgs| inner.request("inner").await.map(|answer| answer.text());
+    let tools = Toolset::builder().tool("ask", "Asks", ask).build().unwrap();
+    let asking = model.request(Request::new("outer").tools(tools));
+    let answer = tokio::time::timeout(PATIENCE, asking).await.expect("it does not wait for itself").unwrap();
+    assert_eq!(answer.text(), "the tool says you said inner");
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn twice_as_many_requests_as_cores_run_at_a_time_by_default() {
+    let most = 2 * std::thread::available_parallelism().unwrap().get();
+    let world = World::new("text ok");
+    // It accepts a prompt and never answers; so many real ones would need much memory.
+    let ready = r#"{"type":"control_response","response":{"subtype":"success","request_id":"toolbridge_1","response":{}}}"#;
+    let cli = program(&world, "claude", &format!("read -r line; echo '{ready}'; cat > /dev/null"));
+    let model = world.builder().cli(cli).build().unwrap();
+    let mut running = Vec::new();
+    for _ in 0..most {
+        running.push(model.request_stream("go").await.unwrap());
+    }
+    // A conversation stays open, so it does not count.
+    let chat = tokio::time::timeout(PATIENCE, model.conversation().open()).await.unwrap().unwrap();
+    let waiting = tokio::time::timeout(Duration::from_secs(1), model.request_stream("one more")).await;
+    assert!(waiting.is_err(), "it waits: {waiting:?}");
+    running.pop().unwrap().cancel().await;
+    running.push(tokio::time::timeout(PATIENCE, model.request_stream("one more")).await.unwrap().unwrap());
+    drop((chat, running));
+    world.nothing_is_left_soon();
 }
 
 #[test]
