@@ -201,7 +201,7 @@ async fn a_turn_that_the_cli_starts_by_itself_is_no_answer() {
     for is_during in [true, false] {
         let world = World::answering(works_in_the_background);
         let [held, leave, over] = [(); 3].map(|()| Arc::new(Notify::new()));
-        let hold = {
+        let wait = {
             let (held, leave) = (Arc::clone(&held), Arc::clone(&leave));
             async move |_: NoArgs| {
                 held.notify_one();
@@ -209,7 +209,7 @@ async fn a_turn_that_the_cli_starts_by_itself_is_no_answer() {
                 "held"
             }
         };
-        let tools = Toolset::builder().tool("hold", "Waits", hold).build().unwrap();
+        let tools = Toolset::builder().tool("hold", "Waits", wait).build().unwrap();
         let agent = Subagent::new("Does sums", "You are a zebra.").tools(["hold"]).background(true);
         let ends = Arc::clone(&over);
         let chat = world.model().conversation().tools(tools).on_message(move |message| {
