@@ -76,7 +76,10 @@ impl Driver {
             }
         };
         let on_message = self.callbacks.on_message.as_ref();
-        let is_control = matches!(&read, Line::Request { .. } | Line::Cancel { .. } | Line::Response { .. });
+        let is_control = matches!(
+            &read,
+            Line::Request { .. } | Line::Cancel { .. } | Line::Response { .. } | Line::Prompt { .. }
+        );
         if let (Some(on_message), false) = (on_message, is_control)
             && let Ok(message) = RawJson::parse(line.clone())
         {

@@ -177,7 +177,7 @@ impl Inner {
         self: &Arc<Self>,
         spec: &CliSpec,
     ) -> Option<impl Future<Output = Result<(), ClaudeCodeError>> + Send + 'static> {
-        let begun = Begun::new(self)?;
+        let guard = StartGuard::new(self)?;
         let (options, limit) = (self.options.clone(), self.limit.clone());
         let starter = ClaudeCodeModel(Arc::new(Self { options, limit, ..Self::default() }));
         let spec = spec.clone();
@@ -185,16 +185,16 @@ impl Inner {
             let key = Key::of(&spec);
             let cli = starter.open(&spec, None, &CancellationToken::new()).await?;
             cli.ready(spec.settings.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
-            begun.keep(cli, key);
+            guard.keep(cli, key);
             Ok(())
         })
     }
 }
 
 /// A CLI being started. It is counted until this is dropped.
-struct Begun(Weak<Inner>);
+struct StartGuard(Weak<Inner>);
 
-impl Begun {
+impl StartGuard {
     fn new(model: &Arc<Inner>) -> Option<Self> {
         let mut pool = model.warm.lock();
         let begins = pool.starting < pool.count;
@@ -223,7 +223,7 @@ impl Begun {
     }
 }
 
-impl Drop for Begun {
+impl Drop for StartGuard {
     fn drop(&mut self) {
         if let Some(model) = self.0.upgrade() {
             model.warm.lock().starting -= 1;

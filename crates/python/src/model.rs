@@ -84,7 +84,7 @@ impl Model {
     /// Starts a request. `done` is called on the host's event loop with the answer as JSON, or with an
     /// exception.
     fn request(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
-        let Begun { model, place, request, event_loop, .. } = self.begin(py, host)?;
+        let ReadyRequest { model, place, request, event_loop, .. } = self.begin(py, host)?;
         Task::start(py, event_loop, done, async move {
             Ok(json(&place.work(model.request_with_metadata(request)).await?))
         })
@@ -92,7 +92,7 @@ impl Model {
 
     /// Starts a request whose events are streamed. `done` is called with a [`Stream`] or an exception.
     fn stream(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
-        let Begun { model, place, request, event_loop, .. } = self.begin(py, host)?;
+        let ReadyRequest { model, place, request, event_loop, .. } = self.begin(py, host)?;
         let for_stream = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
             let stream = place.work(model.request_stream(request)).await?;
@@ -103,7 +103,7 @@ impl Model {
     /// Opens a conversation, from a request without a prompt. `done` is called with a [`Chat`] or an
     /// exception.
     fn open(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
-        let Begun { model, place, request, tools, event_loop } = self.begin(py, host)?;
+        let ReadyRequest { model, place, request, tools, event_loop } = self.begin(py, host)?;
         let for_chat = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
             let chat = place.work(model.conversation().like(request).open()).await?;
@@ -140,7 +140,7 @@ impl Model {
 }
 
 /// A request that is ready to start.
-struct Begun {
+struct ReadyRequest {
     model: ClaudeCodeModel,
     place: Place,
     request: Request,
@@ -162,7 +162,7 @@ impl Model {
         Ok(built)
     }
 
-    fn begin(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> Result<Begun> {
+    fn begin(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> Result<ReadyRequest> {
         let event_loop: EventLoop = host.extract()?;
         let is_nested = host.getattr("is_nested")?.extract()?;
         let (offer, host): (Offer, Host) = (host.extract()?, host.extract()?);
@@ -171,6 +171,6 @@ impl Model {
         let mut built = self.built()?;
         let (behind, next) = oneshot::channel();
         let place = Place { before: built.last.replace(next), behind, is_nested };
-        Ok(Begun { model: built.model.clone(), place, request, tools, event_loop })
+        Ok(ReadyRequest { model: built.model.clone(), place, request, tools, event_loop })
     }
 }

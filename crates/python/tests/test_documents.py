@@ -249,7 +249,9 @@ def test_the_folder_of_daily_notes_is_an_option(workspace: Path) -> None:
         with Session(documents, directory=workspace) as session, Bridge(session.mcp_config()) as bridge:
             assert bridge.call("vault_create", **note).get("isError", False) is refused
         (workspace / "vault/daily/plan.md").unlink(missing_ok=True)
-    with pytest.raises(InvalidRequestError, match="`daily` is `/daily`, which is not `off` or a relative path"):
+    with pytest.raises(
+        InvalidRequestError, match="`daily` is `/daily`, which is not `off` or a relative path"
+    ):
         Documents(workspace, daily="/daily")
 
 

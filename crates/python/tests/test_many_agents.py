@@ -154,7 +154,7 @@ async def test_a_run_in_a_tool_does_not_wait_for_the_run_that_calls_it(
     def ask_in_thread() -> str:
         return asyncio.run(ask())
 
-    outer.tool_plain(ask if is_async else ask_in_thread, name="ask")
+    outer.tool_plain(name="ask")(ask if is_async else ask_in_thread)
     result = await asyncio.wait_for(outer.run("outer"), PATIENCE_SECONDS)
     assert result.output.startswith("the inner run says "), result.output
 

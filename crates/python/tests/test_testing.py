@@ -81,7 +81,9 @@ async def test_the_cli_sees_nothing_of_this_machine(
 
 
 def test_a_script_with_a_mistake_names_the_line() -> None:
-    with pytest.raises(InvalidRequestError, match="line 2 of the script: `say` is not a keyword; a line starts"):
+    with pytest.raises(
+        InvalidRequestError, match="line 2 of the script: `say` is not a keyword; a line starts"
+    ):
         ScriptedModel("text hello\nsay goodbye")
 
 

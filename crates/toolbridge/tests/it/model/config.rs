@@ -124,6 +124,7 @@ async fn the_cli_gets_exactly_this_configuration() {
         assert_eq!(marker.len(), 32, "{marker}");
         let ours = [
             ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
+            ("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1"),
             ("CLAUDE_CODE_TMPDIR", "ROOM/tmp"),
             ("ENABLE_TOOL_SEARCH", "false"),
         ];
