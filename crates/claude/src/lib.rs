@@ -39,7 +39,6 @@ mod result_limit;
 mod room;
 mod sandbox;
 mod sdk;
-mod sessions;
 mod settings;
 mod start;
 mod stderr;
@@ -47,7 +46,6 @@ mod stream;
 mod subagent;
 mod sweep;
 mod tools;
-mod transcript;
 mod transport;
 mod version;
 mod waits;
@@ -69,7 +67,6 @@ pub use question::AskRequest;
 pub use request::Request;
 pub use response::{Metadata, ModelResponse, ResponseWithMetadata, Usage};
 pub use sandbox::{Sandbox, SandboxNetwork};
-pub use sessions::{SessionInfo, SessionMessage, Sessions};
 pub use settings::{
     Conversation, DEFAULT_TIMEOUT, Effort, PermissionMode, Settings, Skills, Thinking, ThinkingDisplay,
 };

@@ -19,7 +19,6 @@ mod process;
 mod runtime;
 mod server;
 mod session;
-mod sessions;
 mod stream;
 mod task;
 mod testing;

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
 use tokio::sync::oneshot;
 use toolbridge::claude::awaited;
 use toolbridge::{ClaudeCodeModel, Request};
@@ -19,7 +18,7 @@ use crate::process::lock;
 use crate::stream::Stream;
 use crate::task::Task;
 use crate::tools::{Live, Offer};
-use crate::{json, log, sessions};
+use crate::{json, log};
 
 /// A model. Each request has its own tools and callbacks, which belong to the event loop of that request.
 #[pyclass(frozen, module = "toolbridge._native")]
@@ -124,13 +123,6 @@ impl Model {
         log::refresh_threshold(py)?;
         let model = self.built()?.model.clone();
         Task::start(py, event_loop, done, async move { Ok(model.keep_warm(count).await?) })
-    }
-
-    /// Reads or changes the conversations that the CLI stores, as the JSON object describes; returns JSON.
-    fn sessions<'py>(&self, py: Python<'py>, asked: &[u8]) -> Result<Bound<'py, PyBytes>> {
-        let model = self.built()?.model.clone();
-        let answer = py.detach(|| sessions::answer(&model, asked))?;
-        Ok(PyBytes::new(py, &answer))
     }
 
     /// Interrupts all running requests, and returns their number.

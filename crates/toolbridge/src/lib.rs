@@ -88,8 +88,8 @@ pub use toolbridge_claude::{
     Conversation, Effort, Event, ExecutionKind, HookCall, HookEvent, HookOutput, Input, McpServerStatus,
     Message, Metadata, ModelResponse, Part, Permission, PermissionDestination, PermissionMode,
     PermissionRequest, PermissionRule, PermissionUpdate, Prompt, Request, ResponseStream,
-    ResponseWithMetadata, RuleBehavior, Sandbox, SandboxNetwork, SessionInfo, SessionMessage, Sessions,
-    Settings, Skills, Started, Subagent, Thinking, ThinkingDisplay, Transport, Usage,
+    ResponseWithMetadata, RuleBehavior, Sandbox, SandboxNetwork, Settings, Skills, Started, Subagent,
+    Thinking, ThinkingDisplay, Transport, Usage,
 };
 #[cfg(feature = "client")]
 #[doc(inline)]

@@ -60,7 +60,6 @@ from .progress import report_progress
 from .questions import Action, Answer, AskRequest, OnAsk, ask, ask_sync
 from .server_info import ServerInfo
 from .session import Session, ToolHints
-from .sessions import SessionInfo, SessionMessage, Sessions
 from .settings import (
     DEFAULT_TRANSPORT,
     ClaudeCodeModelSettings,
@@ -132,9 +131,6 @@ __all__ = [
     "SandboxNetwork",
     "ServerInfo",
     "Session",
-    "SessionInfo",
-    "SessionMessage",
-    "Sessions",
     "StderrCallback",
     "StructuredOutputError",
     "Subagent",

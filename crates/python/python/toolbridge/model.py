@@ -43,7 +43,6 @@ from .meter import Meter
 from .output import OutputSpec, output_spec
 from .questions import OnAsk, answer_question
 from .server_info import ServerInfo, as_dict
-from .sessions import Sessions
 from .setting_types import SettingTypes
 from .settings import (
     DEFAULT_SERVER_NAME,
@@ -462,16 +461,6 @@ class ClaudeCodeModel(Model[None]):
                 command = str(_executable.BRIDGE)
                 servers[registered.server_name] = {"type": "stdio", "command": command, "args": ["bridge"]}
         return servers
-
-    def sessions(self, *, everywhere: bool = False) -> Sessions:
-        """The conversations that the CLI stores for the model's working directory.
-
-        Those of `keep_session`, and those that a user had in a terminal there; with `everywhere` those of all
-        directories.
-        """
-        server_name = self._registered.server_name if self._registered else DEFAULT_SERVER_NAME
-        reader = Reader(server_name, OutputSpec())
-        return Sessions(self._native.sessions, reader, everywhere=everywhere)
 
     def interrupt(self) -> int:
         """Interrupts all running requests, like a user would, and returns their number."""

@@ -18,7 +18,6 @@ mod questions;
 mod readme;
 mod requests;
 mod restrictions;
-mod sessions;
 mod stream;
 mod support;
 mod tools;
