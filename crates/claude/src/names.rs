@@ -1,4 +1,4 @@
-//! The names of the CLI that settings may have, so that a typing error is an error.
+//! The names of the CLI that settings may have, so that a typo is an error.
 
 use toolbridge_core::did_you_mean;
 
@@ -17,7 +17,7 @@ macro_rules! names {
         #[non_exhaustive]
         pub enum $names {
             $($(#[$doc])* $variant,)*
-            /// Another one, of a newer CLI. It is never read from text, so that a typing error is an error.
+            /// Another one, of a newer CLI. It is never read from text, so that a typo is an error.
             Other(String),
         }
 

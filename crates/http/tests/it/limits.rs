@@ -9,11 +9,14 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use toolbridge_core::{NoArgs, Tool, Toolset};
 use toolbridge_http::service;
 
 use crate::client::{Server, in_time, until};
+
+/// For tests that measure the memory of this process or limit its descriptors: `cargo test` runs tests in one process.
+static PROCESS: Mutex<()> = Mutex::const_new(());
 
 #[derive(Deserialize, schemars::JsonSchema)]
 struct Text {
@@ -59,6 +62,7 @@ fn head(server: &Server, length: &str) -> String {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_body_that_is_too_large_is_not_read() {
+    let _process = PROCESS.lock().await;
     let server = Server::start(service(tools())).await;
     let before = resident_bytes();
     // With a length: it is refused before the body is sent.
@@ -206,6 +210,7 @@ async fn an_idle_session_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_clients_at_once_are_all_answered() {
+    let _process = PROCESS.lock().await;
     // Each needs two descriptors, because both ends are in this process: the server raises the limit.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(256), maximum: limit.maximum }).unwrap();
@@ -236,6 +241,7 @@ async fn a_thousand_clients_at_once_are_all_answered() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn clients_that_do_not_read_their_answers_take_limited_memory_and_are_disconnected() {
+    let _process = PROCESS.lock().await;
     let big = Tool::new("big", "", async |_: NoArgs| "a".repeat(9_000_000)).read_only();
     let tools = tools();
     tools.add(big).unwrap();
