@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use toolbridge_core::ServerInfo;
 
 use crate::callbacks::Callbacks;
-use crate::model::{ClaudeCodeModel, Inner, Limit};
+use crate::model::{ClaudeCodeModel, Inner, Permits};
 use crate::restriction::Restrictions;
 use crate::settings::Settings;
 use crate::{ClaudeCodeError, Transport};
@@ -124,10 +123,9 @@ impl ClaudeCodeModelBuilder {
 
     /// Limits how many requests run at a time, each with its own CLI process. Further requests wait in order,
     /// and their time limit starts when they leave the queue. Dropping or interrupting a waiting request ends
-    /// it. Open conversations and CLIs of [`keep_warm`](ClaudeCodeModel::keep_warm) count too.
+    /// it. CLIs of [`keep_warm`](ClaudeCodeModel::keep_warm) count too, open conversations do not.
     ///
-    /// The default is twice the number of cores: more at once take longer in total. It does not count
-    /// conversations. `usize::MAX` is no limit.
+    /// The default is twice the number of cores: more at once take longer in total. `usize::MAX` is no limit.
     ///
     /// A request that a tool, a hook or another callback of a request makes neither waits nor counts: the
     /// request that has called it may be the one it would wait for. This applies to the function's own task,
@@ -184,10 +182,7 @@ impl ClaudeCodeModelBuilder {
         if self.max_concurrent_requests == Some(0) {
             return Err(ClaudeCodeError::invalid("`max_concurrent_requests` is 0; it must be at least 1"));
         }
-        let limit = self.max_concurrent_requests.map_or_else(Limit::default, |most| Limit {
-            permits: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
-            is_default: false,
-        });
-        Ok(ClaudeCodeModel(Arc::new(Inner { options: self.options, limit, ..Inner::default() })))
+        let permits = self.max_concurrent_requests.map_or_else(Permits::default, Permits::new);
+        Ok(ClaudeCodeModel(Arc::new(Inner { options: self.options, permits, ..Inner::default() })))
     }
 }

@@ -52,23 +52,23 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) tools: RwLock<Option<ServerTools>>,
     pub(crate) running: Running,
-    pub(crate) limit: Limit,
+    pub(crate) permits: Permits,
     pub(crate) warm: Warm,
 }
 
-/// Limits the number of running CLIs.
+/// One for each CLI that may run, except those of conversations, which may stay open for any time.
 #[derive(Debug, Clone)]
-pub(crate) struct Limit {
-    /// One for each CLI.
-    pub(crate) permits: Arc<Semaphore>,
-    /// By default conversations do not count: they may stay open for any time.
-    pub(crate) is_default: bool,
+pub(crate) struct Permits(pub(crate) Arc<Semaphore>);
+
+impl Default for Permits {
+    fn default() -> Self {
+        Self::new(2 * std::thread::available_parallelism().map_or(1, usize::from))
+    }
 }
 
-impl Default for Limit {
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { permits: Arc::new(Semaphore::new(2 * cores)), is_default: true }
+impl Permits {
+    pub(crate) fn new(most: usize) -> Self {
+        Self(Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::history::{Offered, session};
 use crate::hook::HookShape;
 use crate::launch::{Launch, LaunchContext};
 use crate::locate::find_cli;
-use crate::model::{ClaudeCodeModel, Limit, Place};
+use crate::model::{ClaudeCodeModel, Place};
 use crate::names::uncalled;
 use crate::offer::{Channel, Described, Offer, ServerTools, unconfirmed_tools};
 use crate::process::{self, Process};
@@ -239,10 +239,10 @@ impl ClaudeCodeModel {
         stays_open: bool,
         interrupt: &CancellationToken,
     ) -> Result<Option<OwnedSemaphorePermit>, ClaudeCodeError> {
-        let Limit { permits, is_default } = &self.0.limit;
-        if is_awaited() || (stays_open && *is_default) {
+        if is_awaited() || stays_open {
             return Ok(None);
         }
+        let permits = &self.0.permits.0;
         if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
             return Ok(Some(permit));
         }

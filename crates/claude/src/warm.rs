@@ -178,8 +178,8 @@ impl Inner {
         spec: &CliSpec,
     ) -> Option<impl Future<Output = Result<(), ClaudeCodeError>> + Send + 'static> {
         let guard = StartGuard::new(self)?;
-        let (options, limit) = (self.options.clone(), self.limit.clone());
-        let starter = ClaudeCodeModel(Arc::new(Self { options, limit, ..Self::default() }));
+        let (options, permits) = (self.options.clone(), self.permits.clone());
+        let starter = ClaudeCodeModel(Arc::new(Self { options, permits, ..Self::default() }));
         let spec = spec.clone();
         Some(async move {
             let key = Key::of(&spec);
