@@ -10,10 +10,10 @@ import subprocess
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, model_serializer
+from pydantic import AfterValidator, BaseModel, TypeAdapter, ValidationError, model_serializer
 from pydantic_ai import Agent, ModelRetry, Tool
 from support import PATIENCE_SECONDS, PYTHON, TOOLBRIDGE, Bridge, World, error_of, soon, text_of
 
@@ -330,16 +330,25 @@ def leak() -> None:
     raise Secret("password=hunter2")
 
 
+def leak_of_a_check() -> None:
+    """Its own check fails, not that of its arguments."""
+    TypeAdapter(Annotated[str, AfterValidator(_refuse)]).validate_python("password=hunter2")
+
+
+def _refuse(value: str) -> str:
+    raise ValueError(f"cannot use {value}")
+
+
 def ask_again() -> None:
     raise ModelRetry("give a number")
 
 
 def of_agent(model: ClaudeCodeModel) -> Agent[None, str]:
-    return Agent(model, tools=[leak, ask_again], retries=3)
+    return Agent(model, tools=[leak, leak_of_a_check, ask_again], retries=3)
 
 
 def of_model(model: ClaudeCodeModel) -> Agent[None, str]:
-    model.set_agent_toolsets([leak, ask_again], server_name="tools")
+    model.set_agent_toolsets([leak, leak_of_a_check, ask_again], server_name="tools")
     return Agent(model)
 
 
@@ -383,6 +392,16 @@ async def test_an_exception_of_a_tool_ends_the_run(
         async with agent.run_stream("go", model_settings=settings) as stream:
             await stream.get_output()
     assert "hunter2" not in str(here.requests)
+
+
+async def test_a_check_that_fails_in_a_tool_is_an_exception_of_the_tool(world: MakeWorld) -> None:
+    script = "call leak_of_a_check {}\n---\ntext {result}"
+    here = world(script)
+    answer = await of_agent(here.model(tool_errors="hide")).run("go")
+    assert answer.output == "the tool failed (type: ValidationError)"
+    assert "hunter2" not in str(here.requests)
+    with pytest.raises(ValidationError, match="cannot use password=hunter2"):
+        await of_agent(world(script).model(tool_errors="raise")).run("go")
 
 
 @pytest.mark.parametrize("errors", ["hide", "raise"])

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from pydantic import ValidationError
 from pydantic_ai import exceptions
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
+from pydantic_ai.tool_manager import ToolManager
 
 from . import _native
 from .results import encodable, error_result
@@ -52,7 +53,15 @@ class HiddenError(Exception):
 
 def may_be_told(error: BaseException) -> bool:
     """Whether the model may be told of an exception, whatever `tool_errors` is."""
+    if issubclass(type(error), ValidationError) and _is_of_tool(error):
+        return False
     return issubclass(type(error), _KEPT)
+
+
+def _is_of_tool(error: BaseException) -> bool:
+    """Whether a tool has raised the error, and not pydantic-ai before, because of the arguments."""
+    running = ToolManager.execute_tool_call.__name__
+    return any(frame.f_code.co_name == running for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 _class_name = type.__dict__["__name__"].__get__
@@ -113,7 +122,9 @@ def _faults(error: ValidationError) -> Iterable[str]:
 def _answer(call: _native.Call, error: BaseException, text: str | None) -> None:
     # Not `isinstance`, which runs the error's own `__class__`.
     kind = type(error)
-    if issubclass(kind, _FOR_MODEL):
+    if text is not None:
+        call.fail(name_of(error), text)
+    elif issubclass(kind, _FOR_MODEL):
         call.answer(error_result(text_of(error) or "no message"))
     elif issubclass(kind, ValidationError):
         assert isinstance(error, ValidationError)
@@ -126,7 +137,7 @@ def _answer(call: _native.Call, error: BaseException, text: str | None) -> None:
     elif issubclass(kind, SystemExit | KeyboardInterrupt):
         call.fail(name_of(error), f"tool `{call.name}` tried to end the program")
     else:
-        call.fail(name_of(error), text or text_of(error) or "no message")
+        call.fail(name_of(error), text_of(error) or "no message")
 
 
 def _log(call: _native.Call, error: BaseException) -> None:
