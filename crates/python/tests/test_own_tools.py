@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.capabilities import PrepareTools
-from pydantic_ai.messages import NativeToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, NativeToolReturnPart, TextPart, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset
 from support import Transport, World, prompt
@@ -396,6 +397,27 @@ async def test_a_request_inside_of_a_run_gets_what_it_names_or_all(
     parts = (await agent.run("go")).all_messages()[-1].parts
     assert [part.content for part in parts if isinstance(part, NativeToolReturnPart)] == ["done", "done"]
     assert inner.offered == ["mcp__tools__wipe"]
+    assert disk.wiped == 1
+
+
+async def test_a_request_inside_of_another_models_run_gets_all_registered_tools(
+    world: MakeWorld, transport: Transport
+) -> None:
+    here, disk = world(BOTH), Disk()
+    model = here.model()
+    model.set_agent_toolsets(both(disk), server_name="tools", transport=transport)
+
+    def call_ask(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        return ModelResponse([ToolCallPart("ask", {}) if len(messages) == 1 else TextPart("over")])
+
+    agent = Agent(FunctionModel(call_ask))
+
+    @agent.tool_plain
+    async def ask() -> str | None:
+        return (await model.request(prompt(), None, ModelRequestParameters())).text
+
+    assert (await agent.run("go")).output == "over"
+    assert set(here.offered) == {"mcp__tools__keep", "mcp__tools__wipe"}
     assert disk.wiped == 1
 
 

@@ -24,6 +24,7 @@ from pydantic_ai.models import (
 from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.settings import ModelSettings, merge_model_settings
+from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
@@ -318,9 +319,9 @@ class ClaudeCodeModel(Model[None]):
             tool_parameter_restrictions: For each tool, by name, a JSON Schema for each restricted parameter.
                 A request without such a tool is an error.
             max_concurrent_requests: How many requests run at the same time, each with its own CLI. The others
-                wait in order; their `timeout` starts when they do. The default is twice the number of cores,
-                without open conversations; `sys.maxsize` is no limit. A run that a tool of another run starts
-                neither waits nor counts.
+                wait in order; their `timeout` starts when they do. The default is twice the number of cores;
+                `2**32 - 1` is no limit. Open conversations do not count. A run that a tool of another run
+                starts neither waits nor counts, unless it is started in a thread without the tool's context.
             settings: Settings for all requests; those of an agent or a request take precedence.
             profile: The model's profile for pydantic-ai, which overrides its default profile.
 
@@ -669,8 +670,7 @@ class ClaudeCodeModel(Model[None]):
             meter = None if run is None else Meter(run, stop)
             if meter is not None:
                 stack.callback(meter.settle)
-            has_agent = run is not None and run.tool_manager is not None
-            alone = chat is not None or (not has_agent and knows_runs())
+            alone = chat is not None or (_agents_manager(run) is None and knows_runs())
             tools = await self._tools(parameters, given_documents(given), run, registered, stack, alone)
             if chat is not None and tools.toolbox.tools:
                 tools.toolbox.manager = tools.toolbox.tools[0].manager
@@ -716,9 +716,9 @@ class ClaudeCodeModel(Model[None]):
             if callbacks or meter is not None:
                 host.message = message_callbacks = MessageCallbacks(callbacks, meter)
                 stack.push_async_exit(message_callbacks.end)
-            if meter is not None and run is not None and run.tool_manager is not None:
-                tools.toolbox.meter, tools.toolbox.metered = meter, run.tool_manager
-                agents_tools = (run.tool_manager.tools or {}).items()
+            if meter is not None and (manager := _agents_manager(run)) is not None:
+                tools.toolbox.meter, tools.toolbox.metered = meter, manager
+                agents_tools = (manager.tools or {}).items()
                 deferral = Deferral({name: tool.tool_def for name, tool in agents_tools})
                 tools.toolbox.deferral = deferral
                 host.until = deferral.ending
@@ -764,7 +764,7 @@ class ClaudeCodeModel(Model[None]):
         """
         toolbox = Toolbox()
         names = [tool.name for tool in parameters.function_tools]
-        manager = run_context.tool_manager if run_context is not None else None
+        manager = _agents_manager(run_context)
         if manager is not None:
             own = manager.tools or {}
             toolbox.add(manager, [tool for tool in parameters.function_tools if tool.name in own])
@@ -799,6 +799,12 @@ _SHARED = frozenset(
     {"message_callback", "stderr_callback", "can_use_tool", "hooks", "on_ask", "settings", "profile"}
 )
 """The arguments that a copy shares with its model."""
+
+
+def _agents_manager(run: RunContext[Any] | None) -> ToolManager[Any] | None:
+    """The manager of an agent's tools; none for a request that is not the agent's own model's."""
+    manager = None if run is None else run.tool_manager
+    return None if manager is None or manager.tools is None else manager
 
 
 @functools.cache
