@@ -110,12 +110,18 @@ def test_a_session_is_found_by_its_name_and_those_without_are_not(short_path: Pa
             assert text_of(bridge.call("shop__add", a=40, b=2)) == "42"
             assert bridge.introduction["instructions"] == "shop: Numbers only."
         with Bridge(attached(short_path, "shop")) as bridge:
+            # A client is told of changes to the list that it knows.
+            assert sorted(bridge.tools) == ["add"]
             shop.add(greet)
-            soon(lambda: sorted(bridge.tools) == ["add", "greet"])
-            assert text_of(bridge.call("greet")) == "hello"
-            # The notification may come after the list that shows the change, and is read with a later answer.
             changed = "notifications/tools/list_changed"
-            soon(lambda: bridge.tools and changed in [one["method"] for one in bridge.notifications])
+            soon(
+                lambda: (
+                    bridge.call("add", a=1, b=2)
+                    and changed in [one["method"] for one in bridge.notifications]
+                )
+            )
+            assert sorted(bridge.tools) == ["add", "greet"]
+            assert text_of(bridge.call("greet")) == "hello"
     assert list(names_dir.iterdir()) == []
 
 
