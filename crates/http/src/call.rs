@@ -101,7 +101,17 @@ pub(crate) async fn answer(shared: &Arc<Shared>, asked: Request) -> Result<Respo
     // A call of a session goes on without its request: MCP has them cancelled by `notifications/cancelled` alone.
     let open = session.is_none().then(|| OpenRequest(request.clone()));
     let reply = Reply { said, _open: open };
-    let run = Run { shared: Arc::clone(shared), era, id, session, cancelled, request, says, known };
+    let run = Run {
+        shared: Arc::clone(shared),
+        era,
+        id,
+        session,
+        cancelled,
+        request,
+        says,
+        known,
+        last_report: None,
+    };
     let running = async move {
         let _place = place;
         run.run(call, meta, trace).await;
@@ -182,6 +192,8 @@ struct Run {
     request: CancellationToken,
     says: mpsc::Sender<Said>,
     known: Option<Known>,
+    /// Sent before the answer.
+    last_report: Option<String>,
 }
 
 impl Run {
@@ -268,9 +280,8 @@ impl Run {
                     *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
                 }
                 Step::Done(outcome) => {
-                    if let (Some(report), Some(token)) = (report, &token) {
-                        _ = self.says.try_send(Said::Line(progress_line(token, &report).into()));
-                    }
+                    self.last_report =
+                        report.zip(token).map(|(report, token)| progress_line(&token, &report));
                     return Some(outcome);
                 }
             }
@@ -328,7 +339,7 @@ impl Run {
                 }
                 Entrance::Gone => return None,
             };
-            self.answer(&round.result(&seat.state)).await;
+            call.during(self.answer(&round.result(&seat.state))).await;
             let retried = tokio::select! {
                 biased;
                 () = shared.ended.cancelled() => None,
@@ -352,7 +363,10 @@ impl Run {
             None => write(&error_result(&ToolError::new("ServerBusyError", NO_ROOM))),
         };
         let share = room.unwrap_or_else(|| self.shared.answers.share());
-        // Fails if the client has closed the request, and then the answer is not needed.
+        // These fail if the client has closed the request, and then the answer is not needed.
+        if let Some(report) = &self.last_report {
+            _ = self.says.send(Said::Line(report.clone().into())).await;
+        }
         _ = self.says.send(Said::Answer(answer.into(), share)).await;
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, Semaphore};
 use toolbridge_core::{CallContext, Content, NoArgs, RawJson, Tool, ToolResult, Toolset};
 use toolbridge_http::service;
 
-use crate::client::{Client, Events, Server, until};
+use crate::client::{Client, Events, Server, in_time, until};
 
 /// State shared by the tools.
 #[derive(Default)]
@@ -117,6 +117,43 @@ async fn progress_comes_on_the_calls_own_stream() {
     let mut client = server.client().await;
     let message = client.stateless("tools/call", params);
     progress(&mut client, &shared, &message).await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_late_gets_the_newest_report_and_the_answer() {
+    // More than sockets and buffers hold.
+    const REPORTS: u32 = 200;
+    let ended = Arc::new(Notify::new());
+    let tell = Arc::clone(&ended);
+    let chat = move |_: NoArgs, context: CallContext| {
+        let ended = Arc::clone(&tell);
+        async move {
+            for step in 1..=REPORTS {
+                context.progress(step.into(), None, Some(&"x".repeat(100_000)));
+                tokio::task::yield_now().await;
+            }
+            ended.notify_one();
+            "chatted"
+        }
+    };
+    let tools = Toolset::builder().tool("chat", "", chat).tool("other", "", async |_: NoArgs| "other");
+    let server = Server::start(service(tools.build().unwrap())).await;
+    let mut client = server.session().await;
+    let params = json!({ "name": "chat", "arguments": {}, "_meta": { "progressToken": 1 } });
+    let message = client.message("tools/call", &params);
+    let response = client.begin("POST", message.to_string()).await;
+    in_time(ended.notified()).await;
+    assert_eq!(server.session().await.call("other", json!({})).await.said(), "other", "its turn has come");
+    let mut events = Events::of(response);
+    let mut newest = json!(null);
+    let answer = loop {
+        let message = events.next().await.unwrap();
+        match message.get("method") {
+            Some(_) => newest = message["params"]["progress"].clone(),
+            None => break message,
+        }
+    };
+    assert_eq!((newest, &answer["result"]["content"][0]["text"]), (json!(REPORTS), &json!("chatted")));
 }
 
 #[tokio::test]

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, Toolset};
 use toolbridge_http::{Builder, service};
 
-use crate::client::{Client, Events, Server, until};
+use crate::client::{Client, Events, Server, in_time, until};
 
 /// How many handlers have started and ended.
 #[derive(Default)]
@@ -174,6 +176,39 @@ async fn calls_that_wait_for_a_person_keep_no_others_waiting_and_end_with_the_se
     server.stop();
     server.ended().await;
     until(|| watch.ended.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test]
+async fn a_question_behind_unread_progress_does_not_stop_its_call() {
+    let (builder, ended) = {
+        let ended = Arc::new(Notify::new());
+        let tell = Arc::clone(&ended);
+        let chat = move |_: NoArgs, context: CallContext| {
+            let ended = Arc::clone(&tell);
+            async move {
+                // More than sockets and buffers hold, each with a moment in which it may be sent.
+                for step in 1..=300 {
+                    context.progress(step.into(), None, Some(&"x".repeat(100_000)));
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                let asked = tokio::time::timeout(Duration::from_millis(100), context.ask::<bool>("Really?"));
+                let is_late = asked.await.is_err();
+                ended.notify_one();
+                if is_late { "nobody answered" } else { "answered" }
+            }
+        };
+        let tools = Toolset::builder().tool("chat", "", chat).tool("other", "", async |_: NoArgs| "other");
+        (service(tools.build().unwrap()).write_timeout(Duration::from_secs(600)), ended)
+    };
+    let server = Server::start(builder).await;
+    let mut deaf = server.client().await;
+    let mut message = deaf
+        .stateless("tools/call", json!({ "name": "chat", "arguments": {}, "_meta": { "progressToken": 1 } }));
+    message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": {} });
+    let response = deaf.begin("POST", message.to_string()).await;
+    in_time(ended.notified()).await;
+    assert_eq!(server.session().await.call("other", json!({})).await.said(), "other", "its turn has come");
+    drop(response);
 }
 
 #[tokio::test]
