@@ -181,8 +181,8 @@ impl Builder {
         self
     }
 
-    /// The time after which [`serve`](crate::serve) closes a connection whose client reads nothing of its response;
-    /// the default is a minute.
+    /// The time after which [`serve`](crate::serve) closes a connection whose client reads nothing of its response, or
+    /// less than about 170 KB in that time; the default is a minute.
     pub fn write_timeout(mut self, limit: Duration) -> Self {
         self.limits.write = limit;
         self

@@ -1,7 +1,6 @@
 //! A small server for programs without one.
 
 use std::convert::Infallible;
-use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -29,6 +29,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The open files of a process beside its connections.
 const OTHER_DESCRIPTORS: u64 = 1024;
+
+/// How much of an answer the system may hold for a client that has not read it.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
 /// Serves `service` at `/mcp` over HTTP/1.1 until `shutdown`; `/healthz` answers `ok`, and `/metrics` has metrics
 /// if [`Builder::metrics`](crate::Builder::metrics) is set. Encryption is left to a proxy.
@@ -65,7 +68,8 @@ pub async fn serve(
                     let service = service.clone();
                     connections.spawn(async move {
                         let _place = place;
-                        if connection(stream, service).await == Ended::Stalled {
+                        if let Err(error) = connection(stream, service).await {
+                            tracing::debug!(error = with_causes(&error), "a connection ended early");
                             tokio::task::spawn_blocking(give_memory_back);
                         }
                     });
@@ -122,17 +126,12 @@ async fn accept(
     (listener.accept().await.map(|(stream, _)| stream), place)
 }
 
-/// How a connection has ended.
-#[derive(Debug, PartialEq)]
-enum Ended {
-    /// Its client has read nothing for too long.
-    Stalled,
-    Otherwise,
-}
-
-async fn connection(stream: TcpStream, service: McpService) -> Ended {
+async fn connection(stream: TcpStream, service: McpService) -> Result<(), hyper::Error> {
     // Events are small, and should be sent without delay.
     _ = stream.set_nodelay(true);
+    // The system says that it takes more only when a third of its buffer is free. Of a buffer of megabytes, a slow client
+    // does not read that much in time.
+    _ = set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
     let closing = service.0.closing.clone();
     let limits = service.0.limits;
     let answer = service_fn(move |request| {
@@ -144,19 +143,12 @@ async fn connection(stream: TcpStream, service: McpService) -> Ended {
         .header_read_timeout(limits.read)
         .serve_connection(TokioIo::new(Stallable::new(stream, limits.write)), answer);
     let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
+    tokio::select! {
         ended = connection.as_mut() => ended,
         () = closing.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-    };
-    let Err(error) = ended else { return Ended::Otherwise };
-    tracing::debug!(error = with_causes(&error), "a connection ended early");
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
-    match cause.map(io::Error::kind) {
-        Some(io::ErrorKind::TimedOut) => Ended::Stalled,
-        _ => Ended::Otherwise,
     }
 }
 

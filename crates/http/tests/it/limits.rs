@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 use toolbridge_core::{NoArgs, Tool, Toolset};
 use toolbridge_http::service;
@@ -238,14 +238,17 @@ async fn a_thousand_clients_at_once_are_all_answered() {
     }
 }
 
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn clients_that_do_not_read_their_answers_take_limited_memory_and_are_disconnected() {
-    let _process = PROCESS.lock().await;
-    let big = Tool::new("big", "", async |_: NoArgs| "a".repeat(9_000_000)).read_only();
+/// `echo`, and a tool with long answers.
+fn big() -> Toolset {
     let tools = tools();
-    tools.add(big).unwrap();
-    let server = Server::start(service(tools).write_timeout(Duration::from_secs(5))).await;
+    tools.add(Tool::new("big", "", async |_: NoArgs| "a".repeat(9_000_000)).read_only()).unwrap();
+    tools
+}
+
+/// A hundred clients that do not read long answers, and are disconnected or leave.
+#[cfg(target_os = "linux")]
+async fn unread(write_timeout: Duration, leave: bool) {
+    let server = Server::start(service(big()).write_timeout(write_timeout)).await;
     let mut client = server.session().await;
     assert_eq!(client.call("big", json!({})).await.said().len(), 9_000_000);
     let before = resident_bytes();
@@ -265,10 +268,46 @@ async fn clients_that_do_not_read_their_answers_take_limited_memory_and_are_disc
     let held = resident_bytes().saturating_sub(before);
     assert!(held < 500_000_000, "{held} bytes for answers that nobody reads");
     assert_eq!(server.session().await.call("echo", json!({ "text": "hello" })).await.said(), "hello");
+    if leave {
+        silent.clear();
+    }
     // Their connections are closed, and all memory is given back.
     until(|| resident_bytes() < before + 60_000_000).await;
     assert_eq!(client.call("big", json!({})).await.said().len(), 9_000_000);
     drop(silent);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn clients_that_do_not_read_their_answers_take_limited_memory_and_are_disconnected() {
+    let _process = PROCESS.lock().await;
+    unread(Duration::from_secs(5), false).await;
+    unread(Duration::from_secs(600), true).await;
+}
+
+#[tokio::test]
+async fn a_client_that_reads_slowly_gets_its_whole_answer() {
+    let server = Server::start(service(big()).write_timeout(Duration::from_secs(4))).await;
+    let client = server.session().await;
+    let mut call = client.another().await.message("tools/call", &json!({ "name": "big", "arguments": {} }));
+    call["id"] = json!("slow");
+    let call = call.to_string();
+    let (_, session) = client.headers.iter().find(|(name, _)| *name == "mcp-session-id").unwrap();
+    let length = format!("mcp-session-id: {session}\r\ncontent-length: {}\r\nconnection: close", call.len());
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let mut stream = socket.connect(server.address).await.unwrap();
+    stream.write_all(format!("{}{call}", head(&server, &length)).as_bytes()).await.unwrap();
+    let mut answer = vec![0; 16 * 1024];
+    // Twice as long as the limit.
+    for step in 0..80 {
+        let part = &mut answer[..];
+        in_time(stream.read_exact(part)).await.unwrap_or_else(|error| panic!("part {step}: {error}"));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let mut rest = Vec::new();
+    in_time(stream.read_to_end(&mut rest)).await.unwrap();
+    assert!(80 * answer.len() + rest.len() > 9_000_000 && rest.ends_with(b"}"), "{} bytes", rest.len());
 }
 
 #[tokio::test]
