@@ -67,7 +67,7 @@ struct Member {
 
 impl Attached {
     /// The sessions with those names; if there are none, all named sessions. It follows them from now on; outside
-    /// a runtime, from the first [`changes`](ToolSource::changes) inside one.
+    /// a runtime, from its first use inside one.
     ///
     /// # Errors
     ///
@@ -98,7 +98,9 @@ impl Attached {
 
     /// Follows sessions from now on, if this is inside a runtime.
     fn follow(&self) {
-        if let Ok(runtime) = Handle::try_current() {
+        if self.follower.get().is_none()
+            && let Ok(runtime) = Handle::try_current()
+        {
             let shared = Arc::clone(&self.shared);
             let follow = async move { shared.follow().await };
             self.follower.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(follow)));
@@ -265,6 +267,7 @@ impl Shared {
 
 impl ToolSource for Attached {
     fn tools(&self) -> ToolList {
+        self.follow();
         self.shared.now().list.clone()
     }
 
@@ -275,6 +278,7 @@ impl ToolSource for Attached {
     }
 
     fn call(&self, mut call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        self.follow();
         let now = self.shared.now();
         match now.routes.get(&call.name) {
             Some((parent, name)) => {

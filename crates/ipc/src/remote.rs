@@ -82,7 +82,7 @@ impl Remote {
     }
 
     /// A remote for the session at `socket` with the tools of its schema file, also when they change. It follows
-    /// changes from now on; outside a runtime, from the first [`changes`](ToolSource::changes) inside one.
+    /// changes from now on; outside a runtime, from its first use inside one.
     ///
     /// # Errors
     ///
@@ -95,7 +95,8 @@ impl Remote {
 
     /// Keeps the list up to date from now on, if this is inside a runtime.
     fn follow(&self) {
-        if self.link.schema.is_some()
+        if self.follower.get().is_none()
+            && self.link.schema.is_some()
             && let Ok(runtime) = Handle::try_current()
         {
             let link = Arc::clone(&self.link);
@@ -428,6 +429,7 @@ impl Parent {
 
 impl ToolSource for Remote {
     fn tools(&self) -> ToolList {
+        self.follow();
         self.link.tools()
     }
 

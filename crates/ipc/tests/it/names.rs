@@ -374,6 +374,23 @@ async fn a_session_that_starts_again_is_found_by_calls_alone() {
     tokio::time::timeout(PATIENCE, found).await.expect("the change is found");
 }
 
+#[test]
+fn a_source_that_was_made_outside_a_runtime_follows_inside_one() {
+    let world = World::new();
+    let attached = world.attached(&["shop"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let session = world.start("shop", &tools([("order", "of shop")])).await;
+        let found = async {
+            while call(&attached, "order").await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.expect("the session is found");
+        session.stop().await;
+    });
+}
+
 /// With a pause of 5 seconds after each but the first hang-ups, this would take minutes.
 #[test]
 fn a_parent_that_hangs_up_now_and_then_is_followed_again_soon_every_time() {
