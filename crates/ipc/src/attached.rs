@@ -20,7 +20,8 @@ use crate::names::{NamedSession, check_name, named_sessions, names_dirs, private
 use crate::remains::sweep_session;
 use crate::remote::Parent;
 
-/// The tool that is offered when there are no others.
+/// The tool that is offered when there are no others. Its name belongs to it, so that a permission for it is never one for
+/// a session's tool.
 const SESSIONS: &str = "sessions";
 
 /// How long until watching a directory is retried.
@@ -225,6 +226,13 @@ impl Now {
             let prefix = if has_prefixes { format!("{}__", session.name) } else { String::new() };
             for tool in tools.iter() {
                 let Some(spec) = with_prefix(&prefix, tool) else { continue };
+                if spec.name == SESSIONS {
+                    let name = &session.name;
+                    tracing::warn!(
+                        "the tool `{SESSIONS}` of the session `{name}` is left out: `attach` has one of its own"
+                    );
+                    continue;
+                }
                 routes.insert(spec.name.clone(), (Arc::clone(parent), tool.name.clone()));
                 specs.push(spec);
             }

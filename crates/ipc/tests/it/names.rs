@@ -212,6 +212,13 @@ async fn names_stay_the_same_while_sessions_come_and_go() {
     assert_eq!(call(&only, "order").await.unwrap(), "of shop");
     let none = world.attached(&["three"]);
     let advice = call(&none, "sessions").await.unwrap();
+    let three = world.start("three", &tools([("sessions", "of three"), ("order", "of three")])).await;
+    lists(&none, &["order"]).await;
+    assert_eq!(
+        call(&none, "sessions").await.unwrap().split(" called").next(),
+        Some("There is no live session")
+    );
+    three.stop().await;
     assert!(advice.contains("no live session called three") && advice.contains("called shop"), "{advice}");
     shop.stop().await;
 }
