@@ -194,7 +194,8 @@ impl<S: ToolSource> Parked<S> {
             Filling::of(&arguments, &tool.input_schema, &mut |handle| find(&results, &owner, handle))
         });
         let Some(filling) = filling.await?? else { return Ok(()) };
-        let share = self.texts.wait(filling.bytes).await;
+        // Waiting for other calls' tools would hold the place of a running call, and the turn of an exclusive one.
+        let share = self.texts.now(filling.bytes as usize).ok_or_else(too_many_texts)?;
         // Dropped when the client leaves, and then nobody wants the texts.
         let wanted = Arc::new(());
         let still = Arc::downgrade(&wanted);
@@ -274,6 +275,13 @@ fn unreadable(error: &io::Error) -> ToolError {
     ToolError::new("ParkedHandleError", format!("a kept result cannot be read: {error}"))
 }
 
+fn too_many_texts() -> ToolError {
+    let text = format!(
+        "the texts of handles in running calls have {MAX_BYTES} bytes together at most; call again when others have ended"
+    );
+    ToolError::new("ParkedHandleError", text)
+}
+
 fn no_handle(handle: &str) -> ToolError {
     let shown: String = handle.chars().take(60).collect();
     ToolError::new(
@@ -304,7 +312,20 @@ impl<S: ToolSource> ToolSource for Parked<S> {
                 tool.output_schema = None;
                 tool
             };
-            let all: Vec<_> = lists.iter().flat_map(|list| list.iter()).map(plain).collect();
+            let (source, own) = lists.split_first().expect("the source's list is the first");
+            // Checked when this was made; but a source may get more tools.
+            let is_free = |tool: &&ToolSpec| {
+                let is_free = !tools::is_own(&tool.name);
+                if !is_free {
+                    tracing::warn!(
+                        "the tool `{}` is left out: it is the name of a tool for long results",
+                        tool.name
+                    );
+                }
+                is_free
+            };
+            let all = source.iter().filter(is_free).chain(own.iter().flat_map(|own| own.iter()));
+            let all: Vec<_> = all.map(plain).collect();
             ToolList::of(all.iter())
         })
     }
@@ -317,12 +338,12 @@ impl<S: ToolSource> ToolSource for Parked<S> {
     fn call(&self, mut call: ToolCall, context: CallContext) -> CallFuture<'_> {
         Box::pin(async move {
             let owner = owner_of(&call.meta);
-            let is_own = matches!(call.name.as_str(), tools::READ | tools::FIND | tools::SAVE);
-            if is_own
-                && self.source.tools().get(&call.name).is_none()
-                && self.tools().get(&call.name).is_some()
-            {
-                return self.call_own(owner, call).await;
+            if tools::is_own(&call.name) {
+                let tools = self.tools();
+                return match tools.get(&call.name) {
+                    Some(_) => self.call_own(owner, call).await,
+                    None => Err(tools.not_found(call.name)),
+                };
             }
             self.filled(&owner, &mut call).await?;
             // A tool may drop them while it still works with a copy, which counts until the call ends.

@@ -15,6 +15,11 @@ pub(crate) const READ: &str = "result_read";
 pub(crate) const FIND: &str = "result_find";
 pub(crate) const SAVE: &str = "result_save";
 
+/// Whether the name is that of a tool for kept results.
+pub(crate) fn is_own(name: &str) -> bool {
+    matches!(name, READ | FIND | SAVE)
+}
+
 const DEFAULT_CHARS: usize = 8000;
 const DEFAULT_FOUND: usize = 20;
 const MAX_FOUND: usize = 200;

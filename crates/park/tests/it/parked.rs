@@ -225,6 +225,24 @@ async fn the_tools_for_results_are_listed_at_once_or_when_there_is_one() {
 }
 
 #[tokio::test]
+async fn a_tool_that_comes_later_does_not_take_the_name_of_a_tool_for_results() {
+    let source = tools(&Arc::default());
+    let parked = Parked::new(source.clone()).unwrap();
+    let late = Parked::new(source.clone()).unwrap().on_demand();
+    for name in ["result_read", "result_save"] {
+        source.add(Tool::new(name, "", |_: NoArgs| "not yours")).unwrap();
+    }
+    for (source, is_listed) in [(&parked, true), (&late, false)] {
+        let listed = source.tools();
+        assert!(listed.get("result_save").is_none());
+        assert_eq!(listed.get("result_read").is_some_and(|tool| !tool.description.is_empty()), is_listed);
+        let note = said(&call(source, "give", &json!({ "size": 30_000 })).await.unwrap());
+        let read = call(source, "result_read", &json!({ "handle": note["handle"] })).await.unwrap();
+        assert!(read.to_string().contains("Größe"), "{read}");
+    }
+}
+
+#[tokio::test]
 async fn it_is_a_source_like_any_other() {
     let kept = Arc::default();
     let parked: Arc<dyn ToolSource> = Arc::new(Parked::new(tools(&kept)).unwrap());

@@ -20,8 +20,7 @@ fn times(handle: &Value, count: usize) -> Value {
     Value::Object(members.collect())
 }
 
-/// Time stands still, and goes on only when nothing else is left to do.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_texts_of_all_calls_have_a_limit_and_a_call_that_ends_gives_its_part_back() {
     let (begun, may_end) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let hold = {
@@ -43,25 +42,34 @@ async fn the_texts_of_all_calls_have_a_limit_and_a_call_that_ends_gives_its_part
         let (source, arguments) = (Arc::clone(&source), times(&handle, count));
         tokio::spawn(async move { call(&source, "hold", &arguments).await })
     };
-    let idle = || tokio::time::sleep(Duration::from_secs(1));
+    let begins = async |count| {
+        let until = async {
+            while begun.load(Ordering::SeqCst) < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LONG, until).await.expect("there is room for it");
+    };
 
     let first = start(10);
-    idle().await;
-    let (second, third) = (start(10), start(10));
-    idle().await;
-    assert_eq!(begun.load(Ordering::SeqCst), 1, "480 megabytes are over the limit");
+    begins(1).await;
+    // It does not wait, which would take the place of a call that could run.
+    let error = start(10).await.unwrap().unwrap_err();
+    assert!(
+        error.starts_with("ParkedHandleError") && error.contains("call again when others have ended"),
+        "{error}"
+    );
     may_end.add_permits(1);
     assert!(first.await.unwrap().is_ok());
-    idle().await;
-    assert_eq!(begun.load(Ordering::SeqCst), 2, "one more call has room");
-    // Its client leaves, and the other one's too.
+    let second = start(10);
+    begins(2).await;
+    // Its client leaves.
     second.abort();
-    third.abort();
-    let fourth = start(10);
-    idle().await;
-    assert_eq!(begun.load(Ordering::SeqCst), 3, "the room was given back");
+    assert!(second.await.unwrap_err().is_cancelled());
+    let third = start(10);
+    begins(3).await;
     may_end.add_permits(1);
-    assert!(fourth.await.unwrap().is_ok());
+    assert!(third.await.unwrap().is_ok());
 
     let error = start(17).await.unwrap().unwrap_err();
     assert!(error.starts_with("ParkedHandleError") && error.contains("more than 268435456 bytes"), "{error}");
