@@ -36,8 +36,8 @@ pub(crate) struct Offer {
 /// The tools of an offer while they are served.
 pub(crate) struct Live {
     tools: Toolset,
-    /// The tools that are not Python's.
-    others: Combined,
+    /// All tools: these, and those that are not Python's.
+    all: Arc<Combined>,
     asker: Arc<Asker>,
     threads: Arc<Threads>,
 }
@@ -66,18 +66,19 @@ impl Offer {
         self,
         py: Python<'_>,
         event_loop: EventLoop,
-    ) -> Result<(Combined, Live), ClaudeCodeError> {
-        let others = self.others()?;
+    ) -> Result<(Arc<Combined>, Live), ClaudeCodeError> {
+        let tools = Toolset::builder().build()?;
+        let all = Arc::new(Combined::new().with(tools.clone())?.with(self.others()?)?);
         let live = Live {
-            tools: Toolset::builder().build()?,
-            others: self.others()?,
+            tools,
+            all: Arc::clone(&all),
             asker: Arc::new(Asker::new(event_loop, self.call)),
             threads: Arc::new(Threads::new(self.start_thread)),
         };
         for tool in self.tools {
             live.add(py, tool)?;
         }
-        Ok((Combined::new().with(live.tools.clone())?.with(others)?, live))
+        Ok((all, live))
     }
 
     /// The tools that are not Python's.
@@ -108,11 +109,18 @@ impl Live {
         let served: Served = tool.extract(py).map_err(|error: PyErr| not_understood(&error))?;
         let described: Described =
             serde_json::from_slice(&served.described).map_err(|error| not_understood(&error))?;
-        if self.others.tools().get(&described.name).is_some() {
-            return Err(RegistrationError::from(DuplicateName(described.name)).into());
+        let name = described.name.clone();
+        let is_offered = || self.all.tools().get(&name).is_some();
+        if !is_offered() {
+            let threads = served.is_direct.then(|| Arc::clone(&self.threads));
+            self.tools.add(described.tool(Arc::new(tool), Arc::clone(&self.asker), threads))?;
+            if is_offered() {
+                return Ok(());
+            }
+            // The name belongs to another source, which does not list it at the moment.
+            self.tools.remove(&name);
         }
-        let threads = served.is_direct.then(|| Arc::clone(&self.threads));
-        Ok(self.tools.add(described.tool(Arc::new(tool), Arc::clone(&self.asker), threads))?)
+        Err(RegistrationError::from(DuplicateName(name)).into())
     }
 
     /// Removes a Python tool; returns whether it existed.

@@ -102,6 +102,22 @@ def pid_tool() -> None:
 pid_tool.__name__ = "pid"
 
 
+def test_a_name_that_a_server_had_first_is_not_given_to_a_function(short_path: Path) -> None:
+    server = McpServer(command=TOOLBRIDGE, args=["serve", "--session", "late"])
+    with (
+        Session(add, pid_tool, name="late", directory=short_path) as late,
+        Session(server, directory=short_path) as session,
+        Bridge(session.mcp_config()) as bridge,
+    ):
+        assert list(bridge.tools) == ["add", "pid"]
+        late.remove("pid")
+        end = time.monotonic() + PATIENCE_SECONDS
+        while "pid" in bridge.tools:
+            assert time.monotonic() < end
+        with pytest.raises(InvalidRequestError, match="two tools are called `pid`"):
+            session.add(pid_tool)
+
+
 def test_servers_of_a_file_have_their_names_as_prefixes(short_path: Path, script: Path) -> None:
     docs = ["docs", "--init", "--workspace", str(short_path)]
     os.spawnv(os.P_WAIT, TOOLBRIDGE, [TOOLBRIDGE, *docs])
