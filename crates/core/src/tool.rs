@@ -120,7 +120,8 @@ impl Tool {
         self
     }
 
-    /// Its calls may overlap with any others, although the tool changes something.
+    /// Its calls may overlap with any others, although the tool changes something. The CLI sends calls of tools that are
+    /// not read-only one after another nevertheless.
     #[must_use]
     pub fn parallel(mut self) -> Self {
         self.is_parallel = true;
