@@ -273,7 +273,8 @@ async fn unread(write_timeout: Duration, leave: bool) {
     }
     // Their connections are closed, and all memory is given back.
     until(|| resident_bytes() < before + 60_000_000).await;
-    assert_eq!(client.call("big", json!({})).await.said().len(), 9_000_000);
+    // On a connection of its own: the server closes one that was idle for a minute, as on a busy machine.
+    assert_eq!(client.another().await.call("big", json!({})).await.said().len(), 9_000_000);
     drop(silent);
 }
 
