@@ -101,7 +101,7 @@ fn find(outline: &Outline, source: &Source, spot: &Spot) -> Result<usize, Refusa
             return Err(missed(nearest, what, Refusal::not_found));
         };
         let is_called =
-            |section: &Section| spot.title.as_ref().is_none_or(|it| *it == title(source, section));
+            |section: &Section| spot.title.as_ref().is_none_or(|it| shortened(it) == title(source, section));
         if is_called(&outline[place]) {
             return Ok(place);
         }

@@ -472,6 +472,15 @@ fn a_line_means_the_section_at_that_line() {
     assert_eq!((&error["code"], &error["details"]["nearest"]["title"]), (&json!("conflict"), &json!("A")));
     titled["title"] = json!("C");
     client.ok("manual_read", &json!({ "ref": titled }));
+    // A long title is taken in full, and as answers have it.
+    workspace.manual("a.md", format!("# A\n# {}\n", "x".repeat(100)));
+    for title in ["x".repeat(100), format!("{}…", "x".repeat(79))] {
+        titled["title"] = json!(title);
+        client.ok("manual_read", &json!({ "ref": titled }));
+    }
+    titled["title"] = json!("x".repeat(70));
+    assert_eq!(client.code("manual_read", &json!({ "ref": titled })), "conflict");
+    workspace.manual("a.md", "# A\n# C\n");
     for (reference, code) in [
         ("m/a.md#L2", None),
         ("m/a.md", None),
