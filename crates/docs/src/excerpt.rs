@@ -69,8 +69,14 @@ pub(crate) fn pick(outline: &Outline, source: &Source, spot: &Spot, take: Take) 
         Take::File(_) => (section.range.end, false),
     };
     if start > end {
+        let hint = match take {
+            Take::Own if start <= section.range.end => {
+                "set `scope` to `section` to go on with its subsections"
+            }
+            _ => "leave that out to begin at its start",
+        };
         return Err(Refusal::not_found(format!(
-            "`{}` has no text at `+{}`; leave that out to begin at its start",
+            "`{}` has no text at `+{}`; {hint}",
             cited(source, section),
             spot.offset
         )));
