@@ -385,13 +385,13 @@ pub(crate) enum AskTools {
 pub(crate) struct DocsArgs {
     #[command(flatten)]
     pub(crate) roots: DocsRoots,
-    /// The limit of sections per call [default: 20]
+    /// How many sections of manuals a call may read or copy, and how many hits a search may have [default: 20]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_sections: Option<usize>,
-    /// The limit of characters per call [default: 20000]
+    /// How many characters a call may read [default: 20000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_chars: Option<usize>,
-    /// The limit of characters per copy, used also when a call gives none [default: as for reading, 8000]
+    /// How many characters a call may copy, and copies if it sets no limit [default: as for reading, 8000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_copy_chars: Option<usize>,
     /// Where the index of the manuals is kept; `off` for nowhere [default: `toolbridge` in ~/.cache, if it is large]

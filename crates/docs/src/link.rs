@@ -132,13 +132,11 @@ pub(crate) fn relink(
     let mut text = text.to_owned();
     let mut carried = BTreeSet::new();
     for (label, definition) in footnotes {
-        if carry && definition.len() <= room {
-            room -= definition.len();
-            let end = if text.ends_with(['\n', '\r']) { "" } else { "\n" };
-            text.push_str(end);
-            text.push('\n');
-            text.push_str(definition);
-            text.push('\n');
+        let end = if text.ends_with(['\n', '\r']) { "" } else { "\n" };
+        let added = format!("{end}\n{definition}\n");
+        if carry && added.len() <= room {
+            room -= added.len();
+            text.push_str(&added);
             carried.insert(label);
         } else {
             left += 1;

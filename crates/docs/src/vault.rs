@@ -34,7 +34,7 @@ const SYSTEM: &str = ".system";
 #[derive(Debug)]
 pub(crate) struct Vault {
     pub(crate) root: Root,
-    hard: HardLimits,
+    pub(crate) hard: HardLimits,
     /// Contains only notes named by date, which are append-only.
     pub(crate) daily: Option<RelPath>,
     pub(crate) turns: Turns,
