@@ -123,7 +123,8 @@ It ends on SIGINT, SIGTERM or SIGHUP, and on stdin and stdout when its client di
                                                   add them to Claude Code
 
 Flags take precedence over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
-HARD_MAX_CHARS, DOCS_CACHE, DOCS_DAILY and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains text of a document.")]
+HARD_MAX_CHARS, HARD_MAX_COPY_CHARS, DOCS_CACHE, DOCS_DAILY and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains
+text of a document.")]
     Docs(DocsArgs),
     /// Check the installation: the CLI, the temporary directory, the bridge
     #[command(after_help = "Examples:
