@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_that_stays_behind_is_put_in_place() {
+    fn a_definition_that_stays_behind_becomes_inline() {
         let outside = "[one]: https://a.b/c \"The \\\"one\\\"\"\n[two]: <d e.md>\n[三]: f.md";
         check(
             "[one] [t][one] [One][] [no]",

@@ -272,7 +272,7 @@ fn a_line_says_where_it_is_from() {
 }
 
 #[test]
-fn what_is_no_text_has_nothing_to_go_along() {
+fn what_is_not_markdown_has_no_extras() {
     let workspace = Workspace::with("# A\n");
     workspace.manual("a.json", "[1]");
     let client = workspace.open();

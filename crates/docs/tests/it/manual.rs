@@ -658,7 +658,7 @@ fn a_line_at_which_no_section_starts_is_not_found() {
 
 /// For any file: an invalid line number is an argument error, before the file is looked at.
 #[test]
-fn a_line_that_is_no_line_is_an_invalid_parameter() {
+fn an_invalid_line_is_an_invalid_parameter() {
     let workspace = Workspace::with("# A\na\n# B\n");
     workspace.manual("a.json", "{}");
     let client = workspace.open();
