@@ -33,7 +33,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(name: &'static str, mut command: Command) -> Result<Self> {
-        let (stream, other) = UnixStream::pair().context("cannot make a socket pair")?;
+        let (stream, other) = UnixStream::pair().context("cannot create a socket pair")?;
         let mut process = Self::that_connected(name, stream)?;
         let (stdin, stdout): (OwnedFd, OwnedFd) = (other.try_clone()?.into(), other.into());
         let child = command.stdin(stdin).stdout(stdout).spawn();

@@ -1,4 +1,4 @@
-//! Wrong uses of the macros do not compile, and the error tells what would be right.
+//! Wrong uses of the macros do not compile, and the error says what to write instead.
 //!
 //! Not with trybuild, which compiles all dependencies once more: these cases use the library of the other tests.
 

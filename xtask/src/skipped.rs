@@ -14,7 +14,7 @@ pub(crate) struct Skipped(PathBuf);
 impl Skipped {
     /// Starts a run, and removes the file of the last one.
     pub(crate) fn begin(target: &Path) -> Result<Self> {
-        std::fs::create_dir_all(target).with_context(|| format!("cannot make `{}`", target.display()))?;
+        std::fs::create_dir_all(target).with_context(|| format!("cannot create `{}`", target.display()))?;
         let file = target.join("skipped");
         std::fs::write(&file, "").with_context(|| format!("cannot write `{}`", file.display()))?;
         Ok(Self(file))

@@ -125,7 +125,7 @@ impl ClaudeCodeModelBuilder {
     /// and their time limit starts when they leave the queue. Dropping or interrupting a waiting request ends
     /// it. CLIs of [`keep_warm`](ClaudeCodeModel::keep_warm) count too, open conversations do not.
     ///
-    /// The default is twice the number of cores: more at once take longer in total. `usize::MAX` is no limit.
+    /// The default is twice the number of cores: more at once take longer in total. `usize::MAX` means no limit.
     ///
     /// A request that a tool, a hook or another callback of a request makes neither waits nor counts: the
     /// request that has called it may be the one it would wait for. This applies to the function's own task,

@@ -144,26 +144,27 @@ pub const BUILTIN_TOOLS: &[&str] = &[
     "propose_skills",
 ];
 
-/// The events for which the CLI, when a program runs it, calls no hook when a user expects it, and why.
-const UNCALLED: [(&str, &str); 10] = [
-    ("SessionStart", "only after `/clear` and compactions, not when a conversation begins"),
-    ("SessionEnd", "only at `/clear`, not when a conversation ends"),
-    ("Setup", NEVER),
-    ("PreModelSwitch", NEVER),
-    ("PostModelSwitch", NEVER),
-    ("TeammateIdle", NEVER),
-    ("WorktreeRemove", NEVER),
-    ("CwdChanged", NEVER),
-    ("FileChanged", NEVER),
-    ("DirectoryAdded", NEVER),
+/// The events for which the CLI, when a program runs it, calls no hook when a user expects it, and when it does.
+const UNCALLED: [(&str, Option<&str>); 10] = [
+    ("SessionStart", Some("only after `/clear` and compactions, not when a conversation begins")),
+    ("SessionEnd", Some("only at `/clear`, not when a conversation ends")),
+    ("Setup", None),
+    ("PreModelSwitch", None),
+    ("PostModelSwitch", None),
+    ("TeammateIdle", None),
+    ("WorktreeRemove", None),
+    ("CwdChanged", None),
+    ("FileChanged", None),
+    ("DirectoryAdded", None),
 ];
-
-const NEVER: &str = "never when a program runs it";
 
 /// The error for an event that the CLI has, but does not call hooks for.
 pub(crate) fn uncalled(event: &str) -> Option<ClaudeCodeError> {
     let (_, when) = UNCALLED.iter().find(|(name, _)| *name == event)?;
-    Some(ClaudeCodeError::invalid(format!("the CLI calls hooks for `{event}` {when}")))
+    Some(ClaudeCodeError::invalid(match when {
+        Some(when) => format!("the CLI calls hooks for `{event}` {when}"),
+        None => format!("the CLI never calls hooks for `{event}` when a program runs it"),
+    }))
 }
 
 /// What a name for an event is called in errors.
@@ -216,7 +217,7 @@ mod tests {
             event("SessionStart"),
             "the CLI calls hooks for `SessionStart` only after `/clear` and compactions, not when a conversation begins"
         );
-        assert_eq!(event("Setup"), "the CLI calls hooks for `Setup` never when a program runs it");
+        assert_eq!(event("Setup"), "the CLI never calls hooks for `Setup` when a program runs it");
         let mode = "acceptEdit".parse::<PermissionMode>().unwrap_err().to_string();
         assert_eq!(mode, "there is no permission mode `acceptEdit`; did you mean `acceptEdits`?");
         let effort = "hihg".parse::<Effort>().unwrap_err().to_string();

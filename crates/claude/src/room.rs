@@ -36,7 +36,8 @@ impl Room {
     pub(crate) fn new(base: &Path) -> Result<Self, ClaudeCodeError> {
         let home = base.join(format!("toolbridge-{}", rustix::process::getuid().as_raw()));
         let failed = |error: io::Error| {
-            let message = format!("cannot make a directory for the request in `{}`: {error}", home.display());
+            let message =
+                format!("cannot create a directory for the request in `{}`: {error}", home.display());
             ClaudeCodeError::execution(ExecutionKind::Start, message)
         };
         for _ in 0..TRIES {

@@ -123,7 +123,8 @@ It ends on SIGINT, SIGTERM or SIGHUP, and on stdin and stdout when its client di
                                                   add them to Claude Code
 
 Flags take precedence over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
-HARD_MAX_CHARS, DOCS_CACHE, DOCS_DAILY and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains text of a document.")]
+HARD_MAX_CHARS, HARD_MAX_COPY_CHARS, DOCS_CACHE, DOCS_DAILY and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains
+text of a document.")]
     Docs(DocsArgs),
     /// Check the installation: the CLI, the temporary directory, the bridge
     #[command(after_help = "Examples:
@@ -385,13 +386,13 @@ pub(crate) enum AskTools {
 pub(crate) struct DocsArgs {
     #[command(flatten)]
     pub(crate) roots: DocsRoots,
-    /// The limit of sections per call [default: 20]
+    /// How many sections of manuals a call may read or copy, and how many hits a search may have [default: 20]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_sections: Option<usize>,
-    /// The limit of characters per call [default: 20000]
+    /// How many characters a call may read [default: 20000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_chars: Option<usize>,
-    /// The limit of characters per copy, used also when a call gives none [default: as for reading, 8000]
+    /// How many characters a call may copy, and copies if it sets no limit [default: as for reading, 8000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_copy_chars: Option<usize>,
     /// Where the index of the manuals is kept; `off` for nowhere [default: `toolbridge` in ~/.cache, if it is large]

@@ -126,7 +126,7 @@ fn unread(error: &serde_json::Error) -> ToolError {
 }
 
 const RIGHT: &str =
-    "ask for a string, a number, a boolean, an enum without data, or a struct whose fields are such";
+    "ask for a string, a number, a boolean, an enum without data, or a struct with fields of these types";
 
 /// Follows references to the schema that they point to.
 fn resolved<'a>(schema: &'a Value, root: &'a Value) -> Result<&'a Value, String> {

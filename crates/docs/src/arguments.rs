@@ -372,27 +372,31 @@ pub(crate) struct Spot {
     pub(crate) title: Option<String>,
     /// How many bytes of it earlier calls have returned.
     pub(crate) offset: usize,
+    /// The scope of the read that goes on here.
+    pub(crate) scope: Option<Scope>,
 }
 
 impl Spot {
-    /// Splits a place off the end of a path: `#L98`, optionally `~k3f9a2bcd`, optionally `+8000`. Any other `#L`
-    /// is part of the path.
+    /// Splits a place off the end of a path: `#L98`, optionally `~k3f9a2bcd`, optionally `+8000` or
+    /// `+8000:section`. Any other `#L` is part of the path.
     pub(crate) fn split(text: &str) -> (&str, Self) {
         let parsed = text.rsplit_once("#L").and_then(|(path, place)| Some((path, Self::parse(place)?)));
         parsed.unwrap_or((text, Self::default()))
     }
 
     fn parse(place: &str) -> Option<Self> {
-        let (place, offset) = match place.split_once('+') {
-            Some((place, offset)) => (place, digits(offset)?),
-            None => (place, 0),
+        let (place, rest) = place.split_once('+').unwrap_or((place, "0"));
+        let (offset, scope) = match rest.split_once(':') {
+            Some((offset, scope)) => (offset, Some(serde_json::from_value(scope.into()).ok()?)),
+            None => (rest, None),
         };
+        let offset = digits(offset)?;
         let (line, print) = match place.split_once('~') {
             Some((line, print)) => (line, Some(print.parse().ok()?)),
             None => (place, None),
         };
         let line = Some(digits(line)?).filter(|line| (1..=MAX_LINE).contains(line));
-        Some(Self { line: Some(line?), print, title: None, offset })
+        Some(Self { line: Some(line?), print, title: None, offset, scope })
     }
 }
 
@@ -435,7 +439,7 @@ impl<'de> Visitor<'de> for RefVisitor {
             None => None,
         };
         let title = title.and_then(|title| title.as_str().map(str::to_owned));
-        let spot = Spot { line: start_line.map(Line::get), print, title, offset: 0 };
+        let spot = Spot { line: start_line.map(Line::get), print, title, ..Spot::default() };
         Ok(Ref { manual_id, path, spot, json_path })
     }
 }
@@ -508,6 +512,7 @@ mod tests {
             print: print.map(|print| print.parse().unwrap()),
             title: None,
             offset,
+            scope: None,
         };
         for (text, manual, path, want) in [
             ("book/ch16.md#L98", "book", "ch16.md", spot(Some(98), None, 0)),
@@ -515,11 +520,18 @@ mod tests {
             ("book/b.md#L1~k3f9a2bcd", "book", "b.md", spot(Some(1), Some("k3f9a2bcd"), 0)),
             ("book/b.md#L1~k3f9a2bcd+80", "book", "b.md", spot(Some(1), Some("k3f9a2bcd"), 80)),
             ("book/b.md#L1+80", "book", "b.md", spot(Some(1), None, 80)),
+            (
+                "book/b.md#L1+80:file",
+                "book",
+                "b.md",
+                Spot { scope: Some(Scope::File), ..spot(Some(1), None, 80) },
+            ),
             ("book\\b.md#L1", "book", "b.md", spot(Some(1), None, 0)),
             // A file name may contain these characters too.
             ("book/c#L3.md", "book", "c#L3.md", Spot::default()),
             ("book/c#L3.md#L4", "book", "c#L3.md", spot(Some(4), None, 0)),
             ("book/c.md#L0", "book", "c.md#L0", Spot::default()),
+            ("book/c.md#L1+80:all", "book", "c.md#L1+80:all", Spot::default()),
             ("book/c.md#L1~short", "book", "c.md#L1~short", Spot::default()),
         ] {
             let got: Ref = serde_json::from_value(text.into()).unwrap();

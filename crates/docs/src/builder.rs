@@ -144,13 +144,13 @@ impl DocumentsBuilder {
         self
     }
 
-    /// The maximum number of sections per call; 20 by default.
+    /// The maximum number of sections of manuals that a call reads or copies, and of hits of a search; 20 by default.
     pub fn hard_max_sections(mut self, most: usize) -> Self {
         self.hard.max_sections = most;
         self
     }
 
-    /// The maximum number of characters per call; 20,000 by default.
+    /// The maximum number of characters that a call reads; 20,000 by default.
     pub fn hard_max_chars(mut self, most: usize) -> Self {
         self.hard.max_chars = most;
         self

@@ -52,16 +52,16 @@ impl<'a> Carrier<'a> {
         self.with.contains(&extra)
     }
 
-    /// Adjusts a text of `from` for the target; `is_begun` if an earlier call copied the text before it.
+    /// Adjusts a text of `from` for the target; `is_continued` if an earlier call copied the text before it.
     pub(crate) fn prepare(
         &mut self,
         from: &RelPath,
         mut excerpt: Excerpt,
-        is_begun: bool,
+        is_continued: bool,
         room: usize,
     ) -> Excerpt {
         excerpt.text = self.relinked(from, excerpt.text, room);
-        if self.has(Extra::Origin) && !is_begun {
+        if self.has(Extra::Origin) && !is_continued {
             excerpt.text = with_origin(&excerpt.text, from, excerpt.title.as_deref());
         }
         excerpt

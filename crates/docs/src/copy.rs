@@ -1,7 +1,7 @@
 //! Copies from the manuals into the vault. The text stays inside the server.
 
 use crate::answer::{CopiedFile, CopiedSection, FileType};
-use crate::arguments::{CopyFile, CopySection, Extra, Mode, Ref, Spot};
+use crate::arguments::{CopyFile, CopySection, Extra, Limits, Mode, Ref, Spot};
 use crate::carry::Carrier;
 use crate::documents::Shared;
 use crate::excerpt::{Excerpt, Take};
@@ -20,9 +20,10 @@ pub(crate) fn copy_section(
 ) -> Result<(CopiedSection, Option<Note>), Refusal> {
     let Shared { manuals, vault, .. } = shared;
     let to = vault.destination(&request.to_path, request.mode)?;
-    let SourceText { from, mut excerpt, format, room } = read_source(manuals, &request.from_ref, request)?;
+    let SourceText { from, mut excerpt, format } = read_source(manuals, &request.from_ref, request)?;
     let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
     if format.is_markdown() {
+        let room = room(manuals, request.limits, &excerpt);
         excerpt = carrier.prepare(&from, excerpt, request.from_ref.spot.offset > 0, room);
     }
     let note = Note { written_sections: Some(1), ..put(vault, &to, request.mode, &excerpt)? };
@@ -45,8 +46,13 @@ struct SourceText {
     from: RelPath,
     excerpt: Excerpt,
     format: Format,
-    /// How many bytes may be added to the text.
-    room: usize,
+}
+
+/// How many bytes links may add to the text. The limit of a call that sets none is for the source, so that the links of
+/// a part that it cuts are still adjusted.
+fn room(manuals: &Manuals, limits: Option<Limits>, excerpt: &Excerpt) -> usize {
+    let most = manuals.hard.copied_chars(limits, FileType::Json).chars;
+    most.saturating_sub(excerpt.text.chars().count())
 }
 
 /// Reads one section, or a whole `.json`; `next` becomes a full reference.
@@ -70,7 +76,7 @@ fn read_source(manuals: &Manuals, reference: &Ref, request: &CopySection) -> Res
     };
     let excerpt = manuals.take(source, spot, take, max_chars)?;
     let next = excerpt.next.map(|next| format!("{}{next}", from.as_str()));
-    Ok(SourceText { from, excerpt: Excerpt { next, ..excerpt }, format, room: max_chars.chars })
+    Ok(SourceText { from, excerpt: Excerpt { next, ..excerpt }, format })
 }
 
 /// Only Markdown has links and pictures to copy.
@@ -104,7 +110,8 @@ pub(crate) fn copy_file(shared: &Shared, request: &CopyFile) -> Result<(CopiedFi
     let mut excerpt = manuals.take(source, &spot, take, max_chars)?;
     let mut carrier = Carrier::new(shared, &to, request.with.as_deref());
     if format.is_markdown() {
-        excerpt = carrier.prepare(&from, excerpt, spot.offset > 0, max_chars.chars);
+        let room = room(manuals, request.limits, &excerpt);
+        excerpt = carrier.prepare(&from, excerpt, spot.offset > 0, room);
     }
     let note = put(vault, &to, request.mode, &excerpt)?;
     let Note { written_path, written_bytes, truncated, .. } = note.clone();

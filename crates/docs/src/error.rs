@@ -68,7 +68,7 @@ impl fmt::Display for DocsError {
             Self::InvalidSetting { name, value, expected } => {
                 write!(f, "`{name}` is `{value}`, which is not {expected}")
             }
-            Self::Init { path, source } => write!(f, "cannot make `{}`: {source}", path.display()),
+            Self::Init { path, source } => write!(f, "cannot create `{}`: {source}", path.display()),
         }
     }
 }

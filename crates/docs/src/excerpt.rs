@@ -69,8 +69,14 @@ pub(crate) fn pick(outline: &Outline, source: &Source, spot: &Spot, take: Take) 
         Take::File(_) => (section.range.end, false),
     };
     if start > end {
+        let hint = match take {
+            Take::Own if start <= section.range.end => {
+                "set `scope` to `section` to go on with its subsections"
+            }
+            _ => "leave that out to begin at its start",
+        };
         return Err(Refusal::not_found(format!(
-            "`{}` has no text at `+{}`; leave that out to begin at its start",
+            "`{}` has no text at `+{}`; {hint}",
             cited(source, section),
             spot.offset
         )));
@@ -101,7 +107,7 @@ fn find(outline: &Outline, source: &Source, spot: &Spot) -> Result<usize, Refusa
             return Err(missed(nearest, what, Refusal::not_found));
         };
         let is_called =
-            |section: &Section| spot.title.as_ref().is_none_or(|it| *it == title(source, section));
+            |section: &Section| spot.title.as_ref().is_none_or(|it| shortened(it) == title(source, section));
         if is_called(&outline[place]) {
             return Ok(place);
         }

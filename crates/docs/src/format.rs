@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_tables_code_and_paragraphs_are_no_titles() {
+    fn rules_tables_code_and_paragraphs_are_not_titles() {
         for text in [
             "text\n\n----\n\ntext\n",
             "====  ====\na     b\n====  ====\n",

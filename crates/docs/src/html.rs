@@ -39,7 +39,7 @@ pub(crate) enum TooMuch {
     Nodes,
     #[error("it has tags with too many attributes")]
     Attributes,
-    #[error("it has too many equal elements beside each other")]
+    #[error("it has too many identical adjacent elements")]
     Siblings,
     #[error("as Markdown it would have more than {MAX_SOURCE_BYTES} bytes")]
     Text,
@@ -234,7 +234,7 @@ impl TreeSink for Sink {
     }
 }
 
-/// Removes what is no text of the page, makes code plain text, and returns the page's title and its main parts.
+/// Removes what is not text of the page, makes code plain text, and returns the page's title and its main parts.
 fn clean(document: &Handle) -> Result<(Option<String>, Vec<Handle>), TooMuch> {
     let mut title = None;
     let mut mains = Vec::new();

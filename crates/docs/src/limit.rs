@@ -22,10 +22,11 @@ pub(crate) fn page(asked: Option<Count>) -> usize {
     asked.map_or(DEFAULT_PAGE, Count::get).min(MAX_PAGE)
 }
 
-/// The limits that no call can exceed.
+/// The limits of text that no call can exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_field_names, reason = "each is the most of something")]
 pub(crate) struct HardLimits {
+    /// Headings of manuals, and hits of a search.
     pub(crate) max_sections: usize,
     pub(crate) max_chars: usize,
     /// For copies, which no model reads; if unset, the limit for reading.

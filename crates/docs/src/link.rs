@@ -132,13 +132,11 @@ pub(crate) fn relink(
     let mut text = text.to_owned();
     let mut carried = BTreeSet::new();
     for (label, definition) in footnotes {
-        if carry && definition.len() <= room {
-            room -= definition.len();
-            let end = if text.ends_with(['\n', '\r']) { "" } else { "\n" };
-            text.push_str(end);
-            text.push('\n');
-            text.push_str(definition);
-            text.push('\n');
+        let end = if text.ends_with(['\n', '\r']) { "" } else { "\n" };
+        let added = format!("{end}\n{definition}\n");
+        if carry && added.len() <= room {
+            room -= added.len();
+            text.push_str(&added);
             carried.insert(label);
         } else {
             left += 1;
@@ -539,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_that_stays_behind_is_put_in_place() {
+    fn a_definition_that_stays_behind_becomes_inline() {
         let outside = "[one]: https://a.b/c \"The \\\"one\\\"\"\n[two]: <d e.md>\n[三]: f.md";
         check(
             "[one] [t][one] [One][] [no]",

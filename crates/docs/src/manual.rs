@@ -187,7 +187,7 @@ impl Manuals {
         let source = self.open_ref(&request.reference)?;
         let max_chars = self.hard.chars(request.limits, source.file_type);
         let max_sections = self.hard.sections(request.limits);
-        let (scope, take) = match (source.file_type, request.scope) {
+        let (scope, take) = match (source.file_type, request.scope.or(request.reference.spot.scope)) {
             (FileType::Json, None | Some(Scope::Snippet | Scope::File)) => {
                 (Scope::File, Take::File(max_sections))
             }
@@ -207,10 +207,17 @@ impl Manuals {
         };
         let path = source.path.clone();
         let excerpt = self.take(source, &request.reference.spot, take, max_chars)?;
+        // `next` goes on in the same scope; a snippet is what is read without one.
+        let through = match scope {
+            Scope::Snippet => "",
+            Scope::Section => ":section",
+            Scope::Sections => ":sections",
+            Scope::File => ":file",
+        };
         Ok(ManualText {
             text: excerpt.text,
             truncated: excerpt.truncated,
-            next: excerpt.next.map(|next| format!("{}{next}", path.as_str())),
+            next: excerpt.next.map(|next| format!("{}{next}{through}", path.as_str())),
             applied: Applied { scope, max_sections, max_chars: max_chars.chars },
         })
     }

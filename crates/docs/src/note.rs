@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd as _;
 
-use crate::answer::{Found, Hit, HitRef, NoteHit, NoteOutline, NoteView, NotesFound, Undone};
+use crate::answer::{FileType, Found, Hit, HitRef, NoteHit, NoteOutline, NoteView, NotesFound, Undone};
 use crate::arguments::{ManualFind, Spot, VaultFind, VaultPath, VaultRead};
 use crate::excerpt::shown_title;
 use crate::find::Search;
@@ -25,11 +25,11 @@ impl Vault {
         if request.range.is_some() || request.full == Some(true) {
             return Err(Refusal::parameter("`outline` covers the whole note; leave `range` and `full` out"));
         }
-        self.outline(&request.path).map(NoteView::Outline)
+        self.outline(request).map(NoteView::Outline)
     }
 
-    fn outline(&self, path: &str) -> Result<NoteOutline, Refusal> {
-        let path = self.admit(path, Use::Look)?;
+    fn outline(&self, request: &VaultRead) -> Result<NoteOutline, Refusal> {
+        let path = self.admit(&request.path, Use::Look)?;
         let text = snapshot::read(path.as_str(), || self.root.read(&path))?;
         let format = Format::of(&path).unwrap_or(Format::Md);
         let outline = format.outline(&format.text(&path, text)?);
@@ -37,7 +37,15 @@ impl Vault {
             let place = line_of(format, section.line).map(|line| format!("#L{line} ")).unwrap_or_default();
             format!("{place}{} {}", section.level, shown_title(path.as_str(), section))
         };
-        let sections: Vec<_> = outline.iter().map(line).take(MAX_PAGE).collect();
+        // As many characters as a note is read with `full`; each line ends with one.
+        let mut left = self.hard.chars(request.limits, FileType::Json).chars;
+        let fits = |line: &String| {
+            let size = line.chars().count() + 1;
+            let fits = size <= left;
+            left -= size.min(left);
+            fits
+        };
+        let sections: Vec<_> = outline.iter().map(line).take(MAX_PAGE).take_while(fits).collect();
         Ok(NoteOutline { truncated: sections.len() < outline.len(), sections })
     }
 

@@ -34,7 +34,7 @@ const SYSTEM: &str = ".system";
 #[derive(Debug)]
 pub(crate) struct Vault {
     pub(crate) root: Root,
-    hard: HardLimits,
+    pub(crate) hard: HardLimits,
     /// Contains only notes named by date, which are append-only.
     pub(crate) daily: Option<RelPath>,
     pub(crate) turns: Turns,
@@ -148,7 +148,7 @@ impl Vault {
     pub(crate) fn write(&self, request: &VaultWrite) -> Result<Written, Refusal> {
         let path = self.admit(&request.path, Use::Write(request.mode))?;
         let missing = || {
-            Refusal::conflict(format!("there is no `{path}` to write to; `vault_create` makes a new file"))
+            Refusal::conflict(format!("there is no `{path}` to write to; `vault_create` creates a new file"))
         };
         let failed = |error: io::Error| match self.failed(&path, &error) {
             refusal if refusal.code == Code::NotFound => missing(),
@@ -292,7 +292,7 @@ impl Vault {
                 outcome => return outcome,
             }
         }
-        Err(Refusal::conflict(format!("`{path}` is created and removed while it is appended to; try again")))
+        Err(Refusal::conflict(format!("`{path}` keeps being created and removed; try again")))
     }
 
     /// Appends to a locked file.

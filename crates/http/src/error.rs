@@ -75,7 +75,7 @@ impl Hint for HttpError {
                 "listen on 127.0.0.1, or say who may call: `.bearer_tokens_from(FILE)` or `.authorize(…)`"
             }
             Self::Listen(_) => return None,
-            Self::Tokens { .. } => "write one token on each line, such as `openssl rand -hex 32` makes",
+            Self::Tokens { .. } => "write one token on each line, such as `openssl rand -hex 32` generates",
             Self::TokensOwner { .. } => "name a regular file that belongs to the user who runs the server",
             Self::TokensMode { .. } => "run `chmod 600` on it",
             Self::NoTokens { .. } => "write one token on each line; lines that begin with `#` are comments",

@@ -1,4 +1,4 @@
-//! Refused requests: a status, and a JSON-RPC error that says what would be right.
+//! Refused requests: a status, and a JSON-RPC error that says what was expected.
 
 use std::borrow::Cow;
 

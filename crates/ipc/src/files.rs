@@ -140,9 +140,9 @@ impl SessionFiles {
         let failed = |what| move |error| IpcError::Start { dir: dir.into(), what, error };
         check_socket_path(&id.socket(dir))?;
         let lock = create_locked(&id.schema(dir), &id.unfinished_schema(dir), tools)
-            .map_err(failed("cannot make the schema file"))?;
+            .map_err(failed("cannot create the schema file"))?;
         let schema = Made(id.schema(dir));
-        let listener = create_socket(dir, id).map_err(failed("cannot make the socket"))?;
+        let listener = create_socket(dir, id).map_err(failed("cannot create the socket"))?;
         let socket = Made(id.socket(dir));
         Ok((Self { id, socket, schema, lock }, listener))
     }

@@ -82,7 +82,7 @@ impl NameEntry {
         })?;
         let path = dir.join(format!("{name}.{}{SUFFIX}", id.text()));
         let unfinished = path.with_extension("tmp");
-        let lock = create_locked(&path, &unfinished, &text).map_err(failed("cannot make an entry"))?;
+        let lock = create_locked(&path, &unfinished, &text).map_err(failed("cannot create an entry"))?;
         Ok(Self { _file: Made(path), _lock: lock })
     }
 }

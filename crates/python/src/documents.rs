@@ -31,8 +31,9 @@ const LOGGER: &str = "toolbridge.documents";
 ///         default, `"off"` for none.
 ///     `allow_file_scope`: Whether whole `.md` files may be read or copied, by calls that set `allow_file`.
 ///     `read_only`: Whether the tools that write are left out.
-///     `hard_max_sections`: The maximum number of sections per call; 20 by default.
-///     `hard_max_chars`: The maximum number of characters per call; 20,000 by default.
+///     `hard_max_sections`: The maximum number of sections of manuals that a call reads or copies, and of hits of a
+///         search; 20 by default.
+///     `hard_max_chars`: The maximum number of characters that a call reads; 20,000 by default.
 ///     `hard_max_copy_chars`: The maximum number of characters per copy, and the default for copies that set no limit;
 ///         as for reading by default. Copied text costs no tokens, so this may be much larger.
 ///     cache: The folder, outside of both, that stores the index of the manuals between runs; `False` for none. By

@@ -175,7 +175,7 @@ async def test_a_hook_makes_the_model_continue_and_ends_a_request(world: MakeWor
         ("PreTooluse", "there is no hook event `PreTooluse`; did you mean `PreToolUse`?"),
         ("zebra", "there is no hook event `zebra`; there are: PreToolUse, "),
         ("SessionStart", "the CLI calls hooks for `SessionStart` only after `/clear` and compactions, not "),
-        ("Setup", "the CLI calls hooks for `Setup` never "),
+        ("Setup", "the CLI never calls hooks for `Setup` when a program runs it"),
     ],
 )
 def test_a_hook_for_an_event_for_which_none_is_called_is_an_error(event: Any, message: str) -> None:

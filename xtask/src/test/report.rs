@@ -70,7 +70,7 @@ impl Report {
     pub(crate) fn begin(project: &Project, count: usize) -> Result<Self> {
         let folder = project.target.join("test");
         _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
         Ok(Self { folder, count, started: Instant::now(), ended: Mutex::default() })
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Library(TempDir);
 
 impl Library {
     pub(crate) fn new() -> Result<Self> {
-        let dir = TempDir::with_prefix("toolbridge-demo-").context("cannot make a folder for the demo")?;
+        let dir = TempDir::with_prefix("toolbridge-demo-").context("cannot create a folder for the demo")?;
         for (path, text) in MANUALS {
             let path = dir.path().join("manuals").join(path);
             std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;

@@ -39,7 +39,7 @@ pub(super) fn table(rows: &[&[Call]], style: &Style) -> String {
             text += &format!("{cell:>width$}");
         }
         let mut ending = call.ending();
-        if row.len() > 1 {
+        if row.len() > 1 && call.is_finished() {
             let shortest = row.iter().map(|call| call.total_ns).min().unwrap_or_default();
             ending += &format!(", {} to {}", time(shortest), time(call.total_ns));
         }
@@ -66,5 +66,16 @@ mod tests {
              1 µs  add   –     10 B    20 B   450 ns    50 ns   500 ns     1 µs  ok\n"
         );
         assert_eq!(table(&[], &style), "no calls\n");
+    }
+
+    #[test]
+    fn equal_calls_have_a_range_of_totals_if_they_have_ended() {
+        let calls = Timeline::of(&both_sides()).calls;
+        let row: Vec<_> = [1000, 3000].map(|total_ns| Call { total_ns, ..calls[0].clone() }).into();
+        let open = Timeline::of(&both_sides()[..3]).calls;
+        let unfinished: Vec<_> = [1000, 3000].map(|total_ns| Call { total_ns, ..open[0].clone() }).into();
+        let text = table(&[&row, &unfinished], &Style { width: 100, colour: false });
+        let endings: Vec<_> = text.lines().skip(1).map(|line| line.rsplit("  ").next().unwrap()).collect();
+        assert_eq!(endings, ["ok, 1 µs to 3 µs", "unfinished"]);
     }
 }

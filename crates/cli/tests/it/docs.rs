@@ -1,11 +1,13 @@
 //! `toolbridge docs` as an MCP server, and the document tools under a model in the real CLI.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use toolbridge::docs::DocumentsBuilder;
 use toolbridge_scripted::{Block, ModelRequest, ScriptedModel, Turn, claude_cli, clean_environment, one_of};
 
 use crate::support::{McpClient, PATIENCE, files, run, toolbridge};
@@ -19,17 +21,20 @@ fn workspace() -> TempDir {
     dir
 }
 
+/// The variables that settings are read from.
+fn variables() -> Vec<String> {
+    let names = RefCell::new(Vec::new());
+    _ = DocumentsBuilder::from_vars(|name| {
+        names.borrow_mut().push(name.to_owned());
+        None
+    })
+    .unwrap();
+    names.into_inner()
+}
+
 fn docs(workspace: &Path) -> Command {
     let mut command = toolbridge();
-    for name in [
-        "WORKSPACE_ROOT",
-        "MANUALS_ROOT",
-        "VAULT_ROOT",
-        "ALLOW_FILE_SCOPE",
-        "DOCS_CACHE",
-        "DOCS_DAILY",
-        "LOG_LEVEL",
-    ] {
+    for name in variables() {
         command.env_remove(name);
     }
     command.arg("docs").arg("--workspace").arg(workspace);
@@ -180,6 +185,18 @@ fn flags_override_the_environment_and_invalid_values_are_named() {
     }
     let (code, _, stderr) = run(docs(workspace.path()).args(["--log-level", "loud"]));
     assert!(code == 2 && stderr.contains("`error`, `warn` or `info`"), "{stderr}");
+}
+
+#[test]
+fn the_help_names_every_variable_that_is_read() {
+    let (code, help, _) = run(toolbridge().args(["docs", "--help"]));
+    assert_eq!(code, 0);
+    for name in variables() {
+        assert!(
+            help.split(|char: char| !char.is_ascii_alphanumeric() && char != '_').any(|word| word == name),
+            "{name}: {help}"
+        );
+    }
 }
 
 /// A scripted model: finds the section, has it copied, and stops.

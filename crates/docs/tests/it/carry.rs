@@ -208,6 +208,42 @@ fn a_copy_that_fails_leaves_no_picture() {
     assert_eq!(workspace.vault(), ["deep", "deep/pictures", "deep/pictures/plan.png", "deep/x.md"]);
 }
 
+/// What links add to a copy counts as its text does; only the line of origin does not.
+#[test]
+fn no_copy_becomes_longer_than_the_limit() {
+    let workspace = Workspace::with(format!(
+        "# A\n{}\n# B\n\n[x]: https://example.com/{}\n[^1]: Note.\n",
+        "[x] [y](y.md) [^1]\n".repeat(30),
+        "x".repeat(60),
+    ));
+    let unlimited = workspace
+        .open()
+        .ok("bridge_copy_section", &with(copy("a.md", 1, "x.md", "overwrite"), json!(["links"])));
+    assert_eq!(unlimited.get("links_left"), None, "{unlimited}");
+    assert!(workspace.text("x.md").chars().count() > 1000);
+    let copied_chars = Client::new(workspace.builder().hard_max_copy_chars(1000));
+    let read_chars = Client::new(workspace.builder().hard_max_chars(100));
+    for (client, limits, extras, most) in [
+        (&copied_chars, json!(null), json!(["links"]), 1000),
+        (&copied_chars, json!(null), json!(["links", "origin"]), 1000),
+        (&workspace.open(), json!({ "max_chars": 1000 }), json!(["links"]), 1000),
+        (&read_chars, json!({ "max_chars": 1000 }), json!(["links"]), 100),
+    ] {
+        let mut call = with(copy("a.md", 1, "x.md", "overwrite"), extras);
+        call["limits"] = limits;
+        let copied = client.ok("bridge_copy_section", &call);
+        let text = workspace.text("x.md").replace("\n> From m/a.md, section \"A\"\n", "");
+        assert!(text.chars().count() <= most, "{call}: {text}");
+        assert!(copied["links_left"].as_u64().unwrap() > 0, "{copied}");
+    }
+    // What a call cuts by default has room for its links.
+    workspace.manual("long.md", format!("# A\n{}", "[y](y.md)\n".repeat(1000)));
+    let copied = workspace
+        .open()
+        .ok("bridge_copy_section", &with(copy("long.md", 1, "x.md", "overwrite"), json!(["links"])));
+    assert_eq!((&copied["truncated"], copied["links_left"].as_u64()), (&json!(true), None), "{copied}");
+}
+
 #[test]
 fn a_line_says_where_it_is_from() {
     let workspace = Workspace::with("---\ntitle: T\n---\nintro\n# A\n\ntext\n\nB\n=\ntext\n# C");
@@ -236,7 +272,7 @@ fn a_line_says_where_it_is_from() {
 }
 
 #[test]
-fn what_is_no_text_has_nothing_to_go_along() {
+fn what_is_not_markdown_has_no_extras() {
     let workspace = Workspace::with("# A\n");
     workspace.manual("a.json", "[1]");
     let client = workspace.open();

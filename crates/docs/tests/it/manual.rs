@@ -472,6 +472,15 @@ fn a_line_means_the_section_at_that_line() {
     assert_eq!((&error["code"], &error["details"]["nearest"]["title"]), (&json!("conflict"), &json!("A")));
     titled["title"] = json!("C");
     client.ok("manual_read", &json!({ "ref": titled }));
+    // A long title is taken in full, and as answers have it.
+    workspace.manual("a.md", format!("# A\n# {}\n", "x".repeat(100)));
+    for title in ["x".repeat(100), format!("{}…", "x".repeat(79))] {
+        titled["title"] = json!(title);
+        client.ok("manual_read", &json!({ "ref": titled }));
+    }
+    titled["title"] = json!("x".repeat(70));
+    assert_eq!(client.code("manual_read", &json!({ "ref": titled })), "conflict");
+    workspace.manual("a.md", "# A\n# C\n");
     for (reference, code) in [
         ("m/a.md#L2", None),
         ("m/a.md", None),
@@ -507,7 +516,7 @@ fn what_was_cut_is_gone_on_with_until_nothing_is_left() {
             let copied = client.ok("bridge_copy_section", &copy);
             if limits.get("max_sections").is_none() {
                 read.push_str(part["text"].as_str().unwrap());
-                assert_eq!(part["next"], copied["next"]);
+                assert_eq!(part["next"].is_null(), copied["next"].is_null());
             }
             assert_eq!(copied["truncated"], !copied["next"].is_null(), "{copied}");
             if copied["next"].is_null() {
@@ -533,6 +542,55 @@ fn what_was_cut_is_gone_on_with_until_nothing_is_left() {
     assert_eq!(workspace.text("y.md"), text);
     workspace.manual("a.md", format!("{text}more\n"));
     assert_eq!(client.code("bridge_copy_file", &copy(&from, mode)), "conflict");
+}
+
+/// The answer's `next` alone goes on, through the same scope.
+#[test]
+fn next_of_a_read_needs_no_scope() {
+    let words = "some words of a paragraph\n".repeat(10);
+    let text = format!("# A\n{words}## B\n{words}### C\n{words}# D\n{words}");
+    let workspace = Workspace::with(&text);
+    workspace.manual("a.json", &text);
+    let client = Client::new(workspace.builder().allow_file_scope(true));
+    let (own, section) = (&text[..text.find("## B").unwrap()], &text[..text.find("# D").unwrap()]);
+    for (path, scope, want) in [
+        ("a.md", json!(null), own),
+        ("a.md", json!("snippet"), own),
+        ("a.md", json!("section"), section),
+        ("a.md", json!("sections"), &text),
+        ("a.md", json!("file"), &text),
+        ("a.json", json!(null), &text),
+        ("a.json", json!("file"), &text),
+    ] {
+        for limits in [json!({ "max_chars": 70 }), json!({ "max_sections": 1, "max_chars": 1000 })] {
+            let mut call = json!({ "ref": format!("m/{path}"), "scope": scope, "limits": limits });
+            call["limits"]["allow_file"] = json!(true);
+            let mut read = String::new();
+            for calls in 1.. {
+                let answer = client.ok("manual_read", &call);
+                read.push_str(answer["text"].as_str().unwrap());
+                assert_eq!(answer["truncated"], !answer["next"].is_null(), "{answer}");
+                if answer["next"].is_null() {
+                    break;
+                }
+                assert!(calls < 100, "there is no end: {answer}");
+                call["ref"] = answer["next"].clone();
+                call.as_object_mut().unwrap().remove("scope");
+            }
+            assert_eq!(read, want, "{path} {scope} {limits}");
+        }
+    }
+    // It is good for a copy too, and `next` of a copy for reading with a scope; without one the error says so.
+    let limits = json!({ "max_sections": 1, "max_chars": 1000 });
+    let part = client.ok("manual_read", &json!({ "ref": "m/a.md", "scope": "section", "limits": limits }));
+    let copy = |from: &Value, mode: &str, limits: &Value| json!({ "from_ref": from, "to_path": "x.md", "mode": mode, "limits": limits });
+    let copied = client.ok("bridge_copy_section", &copy(&json!("m/a.md"), "overwrite", &limits));
+    client.ok("bridge_copy_section", &copy(&part["next"], "append", &Value::Null));
+    assert_eq!(workspace.text("x.md"), section);
+    let rest = client.ok("manual_read", &json!({ "ref": copied["next"], "scope": "section" }));
+    assert_eq!(rest["text"], section[own.len()..]);
+    let error = client.refused("manual_read", &json!({ "ref": format!("m/a.md#L1+{}", own.len() + 1) }));
+    assert!(error["message"].as_str().unwrap().contains("set `scope` to `section`"), "{error}");
 }
 
 #[test]
@@ -600,7 +658,7 @@ fn a_line_at_which_no_section_starts_is_not_found() {
 
 /// For any file: an invalid line number is an argument error, before the file is looked at.
 #[test]
-fn a_line_that_is_no_line_is_an_invalid_parameter() {
+fn an_invalid_line_is_an_invalid_parameter() {
     let workspace = Workspace::with("# A\na\n# B\n");
     workspace.manual("a.json", "{}");
     let client = workspace.open();

@@ -229,6 +229,25 @@ fn a_note_has_an_outline() {
     );
     let many = client.ok("vault_read", &outline("many.md"));
     assert_eq!((many["sections"].as_array().unwrap().len(), &many["truncated"]), (1000, &json!(true)));
+    // The limits of characters hold here too: the call's, and the server's.
+    workspace.note("long.md", format!("# {}\n", "x".repeat(74)).repeat(500));
+    let low = Client::new(workspace.builder().hard_max_chars(1000));
+    for (client, limits, want) in [
+        (&client, json!(null), 20_000),
+        (&client, json!({ "max_chars": 1000 }), 1000),
+        (&low, json!(null), 1000),
+        (&low, json!({ "max_chars": 20_000 }), 1000),
+        (&low, json!({ "max_chars": 1 }), 1),
+    ] {
+        let mut call = outline("long.md");
+        call["limits"] = limits;
+        let answer = client.ok("vault_read", &call);
+        let lines: Vec<_> =
+            answer["sections"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+        let chars = lines.join("\n").chars().count();
+        assert!(chars <= want && chars + 90 > want, "{chars} of {want}");
+        assert_eq!(answer["truncated"], true, "{call}");
+    }
     assert_eq!(client.code("vault_read", &outline("none.md")), "not_found");
     assert_eq!(client.code("vault_read", &outline(".system/a.md")), "forbidden");
     for more in [json!({ "full": true }), json!({ "range": { "start_line": 1 } })] {

@@ -143,7 +143,7 @@ fn init_makes_a_workspace_that_works_and_changes_nothing_that_is_there() {
     assert_eq!(names(&root.join("manuals")), ["own", "own/guide.md"]);
     fs::write(dir.path().join("file"), "").unwrap();
     let error = Documents::builder().workspace(dir.path().join("file")).init().unwrap_err();
-    assert!(error.to_string().starts_with("cannot make `") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().starts_with("cannot create `") && error.hint().is_some(), "{error}");
 }
 
 #[test]

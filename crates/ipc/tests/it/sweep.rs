@@ -182,7 +182,7 @@ fn fifo(path: &Path) {
 }
 
 #[test]
-fn what_is_no_session_file_takes_a_name_and_does_not_stop_the_sweep() {
+fn what_is_not_a_session_file_takes_a_name_and_does_not_stop_the_sweep() {
     let obstacles: [fn(&Path); 5] = [
         fifo,
         |path| std::fs::create_dir(path).unwrap(),

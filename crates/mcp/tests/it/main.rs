@@ -303,7 +303,7 @@ async fn calls_hold_the_whole_of_their_lines_and_no_more_than_there_is_room_for(
 }
 
 #[tokio::test]
-async fn a_protocol_version_that_is_no_string_is_an_answer_and_no_silence() {
+async fn a_protocol_version_that_is_not_a_string_gets_an_answer() {
     let mut client = Client::start(chatty(), 1 << 16).await;
     for version in [json!(5), json!(null), json!(["2026-07-28"]), json!({}), json!("1999-01-01")] {
         let meta = json!({ "io.modelcontextprotocol/protocolVersion": version });
@@ -323,7 +323,7 @@ async fn a_protocol_version_that_is_no_string_is_an_answer_and_no_silence() {
 }
 
 #[tokio::test]
-async fn progress_that_is_no_number_is_not_reported_and_harms_nothing() {
+async fn progress_that_is_not_a_number_is_not_reported_and_harms_nothing() {
     let tools = Toolset::builder()
         .tool("odd", "Reports odd numbers", async |_: NoArgs, context: CallContext| {
             context.progress(f64::NAN, None, Some("nan"));

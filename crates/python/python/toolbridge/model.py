@@ -320,7 +320,7 @@ class ClaudeCodeModel(Model[None]):
                 A request without such a tool is an error.
             max_concurrent_requests: How many requests run at the same time, each with its own CLI. The others
                 wait in order; their `timeout` starts when they do. The default is twice the number of cores;
-                `2**32 - 1` is no limit. Open conversations do not count. A run that a tool of another run
+                `2**32 - 1` means no limit. Open conversations do not count. A run that a tool of another run
                 starts neither waits nor counts, unless it is started in a thread without the tool's context.
             settings: Settings for all requests; those of an agent or a request take precedence.
             profile: The model's profile for pydantic-ai, which overrides its default profile.

@@ -196,7 +196,7 @@ fn works_in_the_background(request: &ModelRequest) -> Turn {
 }
 
 #[tokio::test]
-async fn a_turn_that_the_cli_starts_by_itself_is_no_answer() {
+async fn a_turn_that_the_cli_starts_by_itself_is_not_an_answer() {
     // The next prompt is sent during that turn, or after it.
     for is_during in [true, false] {
         let world = World::answering(works_in_the_background);

@@ -119,14 +119,17 @@ async fn stopping_before_a_tool_ends_the_request_after_the_tool_has_run() {
 #[tokio::test]
 async fn a_hook_for_an_event_for_which_none_is_called_is_an_error() {
     let world = World::new("text ok");
-    for (event, why) in [
-        ("SessionStart", "only after `/clear` and compactions, not when a conversation begins"),
-        ("Setup", "never when a program runs it"),
+    for (event, message) in [
+        (
+            "SessionStart",
+            "the CLI calls hooks for `SessionStart` only after `/clear` and compactions, not when a conversation begins",
+        ),
+        ("Setup", "the CLI never calls hooks for `Setup` when a program runs it"),
     ] {
         let hook = |_| std::future::ready(HookOutput::default());
         let request = Request::new("go").hook(HookEvent::Other(event.into()), "*", hook);
         let error = world.model().request(request).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("the CLI calls hooks for `{event}` {why}"));
+        assert_eq!(error.to_string(), message);
     }
     assert!(world.scripted.requests().is_empty());
 }
