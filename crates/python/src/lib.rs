@@ -78,6 +78,8 @@ mod _native {
 
     // The names of the CLI that settings may have.
     #[pymodule_export]
+    const BUILTIN_TOOLS: &[&str] = toolbridge::claude::BUILTIN_TOOLS;
+    #[pymodule_export]
     const HOOK_EVENTS: &[&str] = toolbridge::HookEvent::NAMES;
     #[pymodule_export]
     const PERMISSION_MODES: &[&str] = toolbridge::PermissionMode::NAMES;

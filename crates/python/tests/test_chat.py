@@ -15,13 +15,16 @@ from pydantic_ai import Agent, BinaryContent, RunContext, Tool
 from pydantic_ai.messages import ModelRequest, ModelResponse, PartDeltaEvent, TextPart, TextPartDelta
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
-from support import PATIENCE_SECONDS, PICTURE, Transport, World, hanging, prompt
+from support import PATIENCE_SECONDS, PICTURE, Transport, World, hanging, named, prompt
 
 from toolbridge import (
     ClaudeCodeModelSettings,
     CLIExecutionError,
     CLIInterruptedError,
+    Hook,
+    HookCall,
     InvalidRequestError,
+    Subagent,
 )
 from toolbridge.chat import Output
 from toolbridge.conversation import conversation
@@ -176,15 +179,61 @@ async def test_a_function_that_is_added_again_replaces_itself(world: MakeWorld, 
     here = world("call again {}\n---\ntext {result}\n---\ncall again {}\n---\ntext {result}")
 
     def cell(version: int) -> Callable[..., Any]:
-        def again() -> str:
-            return f"version {version}"
-
-        return again
+        defined: dict[str, Any] = {"__name__": "__main__"}
+        exec(f"def again() -> str: return 'version {version}'", defined)
+        function: Callable[..., Any] = defined["again"]
+        return function
 
     async with here.model(transport).conversation(toolsets=[cell(1)]) as chat:
         assert (await chat.send("go")).output == "version 1"
         chat.add(cell(2))
         assert (await chat.send("go on")).output == "version 2"
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_a_turn_that_the_cli_starts_by_itself_is_not_an_answer(world: MakeWorld, is_old: bool) -> None:
+    # The subagent has the first two turns, too; it waits in the first until the prompt is answered.
+    start = '{"description": "x", "prompt": "look", "subagent_type": "sums"}'
+    turns = [
+        f"call Agent {start}\ncall wait {{}}",
+        "text first",
+        "call hold {}",
+        "text own",
+        "text second",
+        "text third",
+    ]
+    here = world("\n---\n".join(turns))
+    answered, held, leave = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def until_answered(call: HookCall) -> None:
+        if "agent_id" in call.input:
+            await asyncio.wait_for(answered.wait(), PATIENCE_SECONDS)
+
+    def wait() -> None: ...
+
+    async def hold() -> None:
+        held.set()
+        await asyncio.wait_for(leave.wait(), PATIENCE_SECONDS)
+
+    agent = Subagent(description="x", prompt="You wait.", tools=["wait"], background=True)
+    # Before 2.1.248 the CLI does not say when it starts on a prompt.
+    left_out = '"command_lifecycle"' if is_old else "nothing is left out"
+    cli = here.root / "cli"
+    given = f'{named("TOOLBRIDGE_TEST_CLAUDE")} "$@"'
+    cli.write_text(f"#!/bin/sh\n{given} | grep --line-buffered -v '{left_out}'\n")
+    cli.chmod(0o755)
+    hook = Hook("PreToolUse", until_answered, matcher="mcp__.*")
+    model = here.model(cli_path=cli, agents={"sums": agent}, hooks=[hook])
+    async with model.conversation(toolsets=[wait, hold]) as chat:
+        assert (await chat.send("one")).output == "first"
+        answered.set()
+        await asyncio.wait_for(held.wait(), PATIENCE_SECONDS)
+        async with chat.stream("two") as stream:
+            leave.set()
+            async for _ in stream:
+                pass
+        assert stream.get().parts == chat.messages[-1].parts == [TextPart("second")]
+        assert (await chat.send("three")).output == "third"
 
 
 class City(BaseModel):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import json
 import os
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -378,6 +381,11 @@ def sub(a: int, b: int) -> str:
 """
 
 
+def defined_again(function: Callable[..., Any]) -> Any:
+    """The same function with the code of another run of its cell."""
+    return FunctionType(function.__code__.replace(), function.__globals__, function.__name__)
+
+
 def run_cell(version: int, session: Session, module: str = "__main__") -> None:
     exec(CELL.replace("VERSION", str(version)), {"session": session, "__name__": module})
 
@@ -405,6 +413,57 @@ def test_a_function_that_is_registered_again_replaces_itself(short_path: Path) -
         assert answers()
     with pytest.raises(InvalidRequestError, match="two tools are called `add`"):
         Session(add, add)
-    session = Session(Tool(lambda: 1, name="one"))
-    with pytest.raises(InvalidRequestError, match="two tools are called `one`"):
-        session.add(Tool(lambda: 2, name="one"))
+
+
+class Shop:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def look(self) -> str:
+        return self.name
+
+    def __call__(self) -> str:
+        return self.name
+
+
+def look_into(shop: str) -> str:
+    return shop
+
+
+def looks_into(shop: str) -> Callable[..., Any]:
+    def look() -> str:
+        return shop
+
+    return look
+
+
+def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return function(*args)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_again"),
+    [
+        (Shop("a").look, Shop("b").look, False),
+        (looks_into("a"), looks_into("b"), False),
+        (partial(look_into, "a"), partial(look_into, "b"), False),
+        (look_into, partial(look_into, "b"), False),
+        (Shop("a"), Shop("b"), False),
+        (timed(look_into), timed(look_into), False),
+        (Tool(lambda: 1, name="look"), Tool(lambda: 2, name="look"), False),
+        ((shop := Shop("a")).look, shop.look, True),
+        (timed(look_into), timed(defined_again(look_into)), True),
+    ],
+)
+def test_only_the_same_function_replaces_a_tool(first: Any, second: Any, is_again: bool) -> None:
+    session = Session()
+    session.add(first)
+    if is_again:
+        session.add(second)
+    else:
+        with pytest.raises(InvalidRequestError, match="two tools are called"):
+            session.add(second)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -20,6 +20,7 @@ import toolbridge
 from toolbridge import (
     DEFAULT_TRANSPORT,
     Allow,
+    BuiltinTool,
     ClaudeCodeModel,
     ClaudeCodeModelSettings,
     CLIExecutionError,
@@ -31,6 +32,7 @@ from toolbridge import (
     McpServerError,
     PermissionMode,
     PermissionRequest,
+    PermissionUpdate,
     Subagent,
     ToolNotFoundError,
     ToolsetNotRegisteredError,
@@ -198,6 +200,9 @@ def test_the_names_in_types_are_those_of_the_native_module() -> None:
     assert list(get_args(HookEvent)) == _native.HOOK_EVENTS
     assert list(get_args(PermissionMode)) == _native.PERMISSION_MODES
     assert list(get_args(Effort)) == _native.EFFORTS
+    assert list(get_args(BuiltinTool)) == ["default", *_native.BUILTIN_TOOLS]
+    assert get_type_hints(ClaudeCodeModelSettings)["claude_code_builtin_tools"] == Sequence[BuiltinTool]
+    assert get_type_hints(PermissionUpdate)["mode"] is PermissionMode
     for name in ("claude_code_effort", "claude_code_permission_mode"):
         assert get_origin(get_type_hints(ClaudeCodeModelSettings)[name]) is Literal, "no other text"
     assert get_origin(get_type_hints(Hook)["event"]) is Literal

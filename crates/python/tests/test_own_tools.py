@@ -16,6 +16,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset
+from pydantic_ai.toolsets._dynamic import DynamicToolset
 from support import Transport, World, prompt
 
 import toolbridge._run_context
@@ -320,6 +321,52 @@ async def test_an_agent_alone_decides_about_the_names_that_it_has(
     with pytest.raises(Asked):
         await agent.run("go")
     assert asked == [({"more"}, ["more"])]
+
+
+@pytest.mark.parametrize("name", [*HIDING, "dynamic"])
+async def test_a_conversation_alone_decides_about_the_names_that_it_has(
+    world: MakeWorld, asked: list[tuple[set[str], list[str] | None]], name: str
+) -> None:
+    disk = Disk()
+    model = world("text unused").model()
+    model.set_agent_toolsets([disk.wipe, keep, Tool(keep, name="more")], server_name="tools")
+    toolset = DynamicToolset(later(disk)) if name == "dynamic" else HIDING[name](disk)
+    with pytest.raises(Asked):
+        async with model.conversation(toolsets=toolset):
+            pass
+    assert asked == [({"more"}, None)]
+
+
+async def test_registered_tools_are_offered_in_a_conversation_beside_its_own(
+    world: MakeWorld, transport: Transport, tmp_path: Path
+) -> None:
+    here = world(
+        "call mcp__tools__keep {}\ncall mcp__tools__who {}\n---\ntext done\n---\n"
+        "call mcp__tools__who {}\n---\ntext {result}"
+    )
+
+    def who(ctx: RunContext[str]) -> str:
+        return f"registered, {ctx.deps}"
+
+    def who_else(ctx: RunContext[str]) -> str:
+        return f"its own, {ctx.deps}"
+
+    model = here.model()
+    registered: list[Any] = [who, Documents(tmp_path / "registered", init=True)]
+    model.set_agent_toolsets(registered, server_name="tools", transport=transport)
+    own: FunctionToolset[str] = FunctionToolset([keep])
+    # Of documents that both have, the conversation's own are taken.
+    given: list[Any] = [own, Documents(tmp_path / "own", init=True)]
+    async with model.conversation(toolsets=given, deps="ada") as chat:
+        assert (await chat.send("go")).output == "done"
+        assert {"mcp__tools__keep", "mcp__tools__who", "mcp__tools__manual_find"} <= set(here.offered)
+        assert here.result_texts == ["kept", "registered, ada"]
+        own.add_function(who_else, name="who")
+        assert (await chat.send("go on")).output == "its own, ada"
+    async with model.conversation(deps="bob") as chat:
+        assert chat.remove("who") is False
+        assert (await chat.send("go")).output == "done"
+        assert here.result_texts[1] == "registered, bob"
 
 
 async def test_a_prefixed_tool_does_not_hide_a_registered_one(

@@ -199,11 +199,14 @@ async def test_a_model_has_the_tools_of_a_server(
     answer = await model.request(prompt(), None, ModelRequestParameters())
     await gone(int((answer.text or "").split()[0]))
     await gone(int((await Agent(model).run("go")).output.split()[0]))
-    # For a whole conversation.
+    # For a whole conversation; it starts once, even if it is also registered.
     here = world(f"{use}\n---\n{use}")
-    async with here.model(transport).conversation(toolsets=server) as chat:
+    model = here.model()
+    model.set_agent_toolsets([server, add], server_name="tools", transport=transport)
+    async with model.conversation(toolsets=server) as chat:
         first, second = [(await chat.send("go")).output.split()[0] for _ in range(2)]
         assert first == second
+    assert sorted(here.offered) == ["mcp__tools__add", "mcp__tools__other_pid"]
     await gone(int(first))
     broken = ClaudeCodeModelSettings(claude_code_tool_servers=[McpServer(command="no-such-command-1")])
     with pytest.raises(McpServerError, match="no-such-command-1"):

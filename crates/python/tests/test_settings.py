@@ -162,7 +162,11 @@ def test_a_value_of_a_wrong_type_is_an_error_that_names_the_setting(wrong: Any) 
         ({"max_turns": True}, "`max_turns` takes `int`, not a `bool`"),
         ({"max_turns": 2**32}, "`max_turns` should be less than or equal to 4294967295"),
         ({"task_budget": 1.5}, "`task_budget` takes `int`, not a `float`"),
-        ({"builtin_tools": "Read"}, "`builtin_tools` takes `Sequence[str]`, not a `str`"),
+        ({"builtin_tools": "Read"}, "`builtin_tools` takes `Sequence[BuiltinTool]`, not a `str`"),
+        (
+            {"builtin_tools": ["Read", 3]},
+            "`builtin_tools` takes `Sequence[BuiltinTool]`, and has a `int` at `1`",
+        ),
         ({"env": {"PORT": 1}}, "`env` takes `Mapping[str, str]`, and has a `int` at `PORT`"),
         (
             {"add_dirs": ["/tmp", 5]},

@@ -26,6 +26,7 @@ from .callbacks import (
     Decision,
     Deny,
     MessageCallback,
+    PermissionMode,
     PermissionRequest,
     PermissionRule,
     PermissionUpdate,
@@ -62,9 +63,9 @@ from .server_info import ServerInfo
 from .session import Session, ToolHints
 from .settings import (
     DEFAULT_TRANSPORT,
+    BuiltinTool,
     ClaudeCodeModelSettings,
     Effort,
-    PermissionMode,
     Sandbox,
     SandboxNetwork,
     Subagent,
@@ -86,6 +87,7 @@ __all__ = [
     "Answer",
     "AskRequest",
     "BridgeStartupError",
+    "BuiltinTool",
     "CLIExecutionError",
     "CLIInterruptedError",
     "CLINotFoundError",

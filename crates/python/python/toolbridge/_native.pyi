@@ -9,6 +9,7 @@ from .questions import _Place
 from .tools import Host, Served
 
 __all__ = [
+    "BUILTIN_TOOLS",
     "EFFORTS",
     "HOOK_EVENTS",
     "LENGTH_PREFIX_SIZE",
@@ -42,6 +43,7 @@ SCHEMA_FILE_PREFIX: str
 SOCKET_FILE_PREFIX: str
 SOCKET_FILE_SUFFIX: str
 SOCKET_PERMISSIONS: int
+BUILTIN_TOOLS: Sequence[str]
 HOOK_EVENTS: Sequence[str]
 PERMISSION_MODES: Sequence[str]
 EFFORTS: Sequence[str]

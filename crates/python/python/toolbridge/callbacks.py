@@ -13,6 +13,9 @@ from pydantic_core import from_json, to_json
 from . import _native
 from .meter import Meter
 
+PermissionMode: TypeAlias = Literal["default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto"]
+"""How the CLI handles tools that no rule allows."""
+
 
 class PermissionRule(TypedDict):
     """A permission rule."""
@@ -31,8 +34,8 @@ class PermissionUpdate(TypedDict):
     """The rules to add, remove or replace."""
     behavior: NotRequired[Literal["allow", "deny", "ask"]]
     """The effect of the rules."""
-    mode: NotRequired[str]
-    """The mode to set, one of `PermissionMode`."""
+    mode: NotRequired[PermissionMode]
+    """The mode to set."""
     directories: NotRequired[list[str]]
     """The directories to add or remove."""
     destination: NotRequired[Literal["session", "userSettings", "projectSettings", "localSettings", "cliArg"]]

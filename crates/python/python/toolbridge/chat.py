@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
 from pydantic import TypeAdapter, create_model
@@ -17,12 +17,12 @@ from pydantic_core import from_json, to_json
 from . import _native as native
 from ._waiting import Stop, completed
 from .answer import CLIResponse, Reader
+from .callbacks import PermissionMode
 from .conversation import prompt_inputs
 from .errors import InvalidRequestError
 from .output import OutputSpec
-from .settings import PermissionMode
 from .stream import ClaudeCodeStreamedResponse
-from .tools import Toolbox, as_tool, is_again
+from .tools import Toolbox, all_names, as_tool, is_again, next_step
 
 OutputT = TypeVar("OutputT")
 
@@ -187,8 +187,9 @@ class Chat(Generic[OutputT]):
     def add(self, tool: Callable[..., Any] | Tool[Any]) -> None:
         """Adds a function or a tool, from the next prompt on.
 
-        Tools added to a toolset of the conversation are available from then on, too. A function replaces an
-        earlier one with the same `__module__` and `__qualname__`: a notebook's cell may be run again.
+        Tools added to a toolset of the conversation are available from then on, too. A function that is
+        defined again, with the same `__module__` and `__qualname__`, replaces the earlier one: a notebook's
+        cell may be run again.
         """
         made = tool if isinstance(tool, Tool) else Tool(as_tool(tool))
         earlier = self._own.tools.get(made.name)
@@ -215,17 +216,19 @@ class Chat(Generic[OutputT]):
 
     async def _refresh(self) -> None:
         """Tells the CLI which tools were added or removed."""
-        manager = self._toolbox.manager
-        if manager is None or manager.ctx is None:
+        if not self._toolbox.managers:
             return
-        step = replace(manager.ctx, run_step=manager.ctx.run_step + 1)
-        self._toolbox.manager = manager = await manager.for_run_step(step)
-        now = {tool.tool_def.name: tool.tool_def for tool in (manager.tools or {}).values()}
+        self._toolbox.managers = own, *others = [await next_step(one) for one in self._toolbox.managers]
+        decided = await all_names(own)
+        now = {name: (tool.tool_def, own) for name, tool in (own.tools or {}).items()}
+        for other in others:
+            tools = (other.tools or {}).items()
+            now |= {name: (tool.tool_def, other) for name, tool in tools if name not in decided}
         for name, definition in list(self._known.items()):
-            if now.get(name) != definition:
+            if name not in now or now[name][0] != definition:
                 self._native.remove(name)
                 del self._known[name]
-        for name, definition in now.items():
+        for name, (definition, manager) in now.items():
             if name not in self._known:
                 self._native.add(self._toolbox.served(definition, manager))
                 self._known[name] = definition

@@ -33,7 +33,14 @@ from . import _executable, _native, web
 from ._run_context import current_run_context, knows_runs
 from ._waiting import Stop, check_asyncio, completed
 from .answer import SYSTEM, Reader, RequestWithMetadata, answer_of
-from .callbacks import CanUseTool, MessageCallback, MessageCallbacks, StderrCallback, decide
+from .callbacks import (
+    CanUseTool,
+    MessageCallback,
+    MessageCallbacks,
+    PermissionMode,
+    StderrCallback,
+    decide,
+)
 from .chat import Chat, Output, OutputT
 from .conversation import conversation
 from .deferral import Deferral
@@ -50,8 +57,8 @@ from .settings import (
     DEFAULT_TIMEOUT_SECONDS,
     DEFAULT_TRANSPORT,
     FOR_CLI,
+    BuiltinTool,
     Effort,
-    PermissionMode,
     Sandbox,
     Subagent,
     Thinking,
@@ -93,7 +100,8 @@ class _Registered:
 class _ChatOptions:
     """What a conversation has in place of a request's parameters."""
 
-    registered: _Registered | None
+    offered: Offered
+    deps: Any
     output_spec: OutputSpec
 
 
@@ -108,7 +116,7 @@ class _Tools:
     names: list[str] | None
     """Which of the tools the request gets; all if `None`."""
     agents: set[str] | None
-    """The names about which the run's agent decides; `None` if the request is not its own."""
+    """The names about which the run's agent or the conversation decides; `None` for other requests."""
 
 
 @dataclass
@@ -180,7 +188,7 @@ class ClaudeCodeModel(Model[None]):
         timeout_counts_tools: bool | None = None,
         allowed_tools: Sequence[str] | None = None,
         disallowed_tools: Sequence[str] | None = None,
-        builtin_tools: Sequence[str] | None = None,
+        builtin_tools: Sequence[BuiltinTool] | None = None,
         permission_mode: PermissionMode | None = None,
         max_turns: int | None = None,
         max_budget_usd: float | None = None,
@@ -432,9 +440,9 @@ class ClaudeCodeModel(Model[None]):
     ) -> None:
         """Registers tools for all requests of this model; they replace those of an earlier call.
 
-        An agent's run gets them beside the agent's own tools. About a name that the agent has itself, it
-        alone decides, even if a filter or a `prepare` leaves that tool out. A request without an agent gets
-        all registered tools, or only those that it names.
+        An agent's run gets them beside the agent's own tools, and a conversation beside its `toolsets`. About
+        a name that those have themselves, they alone decide, even if a filter or a `prepare` leaves that tool
+        out. Any other request gets all registered tools, or only those that it names.
 
         `server_name` and `transport` also apply to agents' tools.
 
@@ -579,8 +587,8 @@ class ClaudeCodeModel(Model[None]):
 
         Args:
             output_type: The type of each answer: text, or a type that pydantic supports.
-            toolsets: As for `set_agent_toolsets`. They are checked for changes before each prompt. Without
-                them the conversation has what `set_agent_toolsets` registered.
+            toolsets: As for `set_agent_toolsets`, whose tools the conversation has beside these. They are
+                checked for changes before each prompt.
             instructions: Instructions for the model, after its system prompts.
             deps: The dependencies in the context of tools.
             model_settings: Settings that override those of the model. The `timeout` applies to each prompt.
@@ -597,15 +605,9 @@ class ClaudeCodeModel(Model[None]):
         model_settings: ModelSettings | None,
     ) -> AsyncGenerator[Chat[OutputT]]:
         own: FunctionToolset[Any] = FunctionToolset()
-        registered = self._registered
-        if toolsets is not None:
-            name, transport = DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
-            if registered is not None:
-                name, transport = registered.server_name, registered.transport
-            registered = _Registered(offered(toolsets, own), name, transport, deps)
         messages: list[ModelMessage] = [ModelRequest(parts=[], instructions=instructions)]
         parameters = ModelRequestParameters()
-        chat = _ChatOptions(registered, output.spec)
+        chat = _ChatOptions(offered(toolsets or [], own), deps, output.spec)
         async with self._prepared(messages, model_settings, parameters, None, chat=chat) as ready:
             native = await completed(self._native.open, ready.host, stop=ready.stop)
             toolbox = ready.host.toolbox
@@ -661,7 +663,11 @@ class ClaudeCodeModel(Model[None]):
         warn_unsupported(all_settings, self.unsupported_settings)
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         given: Mapping[str, Any] = settings or {}
-        registered = self._registered if chat is None else chat.registered
+        registered = self._registered
+        documents, servers = given_documents(given), given_servers(given)
+        if chat is not None:
+            documents += chat.offered.documents
+            servers += chat.offered.servers
         async with AsyncExitStack() as stack:
             stack.enter_context(self._named())
             # A conversation has its own tools, even if it is opened within a run.
@@ -670,10 +676,7 @@ class ClaudeCodeModel(Model[None]):
             meter = None if run is None else Meter(run, stop)
             if meter is not None:
                 stack.callback(meter.settle)
-            alone = chat is not None or (_agents_manager(run) is None and knows_runs())
-            tools = await self._tools(parameters, given_documents(given), run, registered, stack, alone)
-            if chat is not None and tools.toolbox.tools:
-                tools.toolbox.manager = tools.toolbox.tools[0].manager
+            tools = await self._tools(parameters, documents, run, registered, stack, chat)
             tools.toolbox.errors = given.get("claude_code_tool_errors") or self._tool_errors
             tools.toolbox.stop = stop
             read = await conversation(messages, parameters)
@@ -700,15 +703,17 @@ class ClaudeCodeModel(Model[None]):
                 ),
             )
             stack.push_async_callback(host.end)
-            always = await start_servers(given_servers(given), host, stack)
-            others = await start_servers(tools.servers, host, stack)
+            always = await start_servers(servers, host, stack)
+            others = await start_servers([one for one in tools.servers if one not in servers], host, stack)
             host.servers = [*always, *others]
             if tools.names is not None:
                 tools.names += [name for one in always for name in one.tool_names]
-            if tools.names is not None and tools.agents is not None:
-                tools.names += [name for one in others for name in one.tool_names if name not in tools.agents]
-                # What the settings name is for this run: a name that the agent has, too, is an error.
-                named = {name for one in given_documents(given) for name in one.tool_names}
+            if tools.agents is not None:
+                if tools.names is not None:
+                    names = {name for one in others for name in one.tool_names}
+                    tools.names += sorted(names - tools.agents)
+                # These are for this run or conversation: a name that its toolsets have, too, is an error.
+                named = {name for one in documents for name in one.tool_names}
                 named |= {name for one in always for name in one.tool_names}
                 host.left_out = sorted(tools.agents - named)
             listeners = (given.get("claude_code_message_callback") or self._message_callback, listener)
@@ -755,42 +760,53 @@ class ClaudeCodeModel(Model[None]):
         run_context: RunContext[Any] | None,
         registered: _Registered | None,
         stack: AsyncExitStack,
-        alone: bool,
+        chat: _ChatOptions | None,
     ) -> _Tools:
         """The tools of a request: those that it names, the documents of its settings, and registered ones.
 
-        An agent's tools are called through its own manager, with its context. A run gets the registered tools
-        whose names the agent does not have. A request without an agent gets all if it names none.
+        An agent's tools are called through its own manager, with its context. A run or a conversation gets
+        the registered tools whose names it does not have. Any other request gets all if it names none.
         """
         toolbox = Toolbox()
+        documents = [*documents]
         names = [tool.name for tool in parameters.function_tools]
         manager = _agents_manager(run_context)
-        if manager is not None:
+        if chat is not None:
+            manager = await manager_of(chat.offered.toolset, self, chat.deps, stack)
+            toolbox.add(manager)
+        elif manager is not None:
             own = manager.tools or {}
             toolbox.add(manager, [tool for tool in parameters.function_tools if tool.name in own])
         missing = set(names) - toolbox.names
-        gets_all = alone and not names
+        # The tools of a conversation may change, so it names none.
+        gets_all = not names and (chat is not None or (manager is None and knows_runs()))
         is_run = manager is not None and not missing
         names += [name for one in documents for name in one.tool_names]
         servers: list[_native.McpServer | _native.NatsTools] = []
+        others: list[ToolManager[Any]] = []
         agents: set[str] = set()
         if registered is not None and (missing or gets_all or is_run):
             if is_run and manager is not None and not registered.is_empty:
-                agents = await all_names(manager)
+                agents = {*await all_names(manager), *(name for one in documents for name in one.tool_names)}
             servers += registered.offered.servers
             for one in registered.offered.documents:
                 wanted = (set(one.tool_names) - agents) if is_run else missing & set(one.tool_names)
-                if one not in documents and (gets_all or wanted):
+                if one not in documents and (wanted or (gets_all and not is_run)):
                     documents.append(one)
                     names += sorted(wanted)
             if not _is_of(registered.offered.toolset, run_context):
                 toolset, deps = registered.offered.toolset, registered.deps
+                if chat is not None and deps is None:
+                    deps = chat.deps
                 other = await manager_of(toolset, self, deps, stack, run_context)
                 known_tools = [tool.tool_def for tool in (other.tools or {}).values()]
                 added = [tool for tool in known_tools if tool.name not in toolbox.names | agents]
                 toolbox.add(other, added)
                 if is_run:
                     names += [tool.name for tool in added]
+                others.append(other)
+        if chat is not None and manager is not None and toolbox.tools:
+            toolbox.managers = [manager, *others]
         only = None if gets_all else list(dict.fromkeys(names))
         return _Tools(toolbox, documents, servers, only, agents if is_run else None)
 

@@ -57,7 +57,8 @@ class SettingTypes:
                     raise InvalidRequestError(self._said(name, given[name], fault)) from None
 
     def _said(self, name: str, value: Any, fault: Mapping[str, Any]) -> str:
-        if fault["type"] in ("greater_than_equal", "less_than_equal", "literal_error"):
+        is_item = isinstance(fault["loc"][-1], int)
+        if fault["type"] in ("greater_than_equal", "less_than_equal", "literal_error") and not is_item:
             return f"`{'.'.join(map(str, fault['loc']))}`{fault['msg'].removeprefix('Input')}"
         takes = self._written[name].replace("_native.", "").removesuffix(" | None")
         if fault["type"] == "missing":

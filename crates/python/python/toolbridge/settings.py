@@ -22,7 +22,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict
 
 from . import _native
-from .callbacks import CanUseTool, MessageCallback, StderrCallback
+from .callbacks import CanUseTool, MessageCallback, PermissionMode, StderrCallback
 from .errors import InvalidRequestError
 from .failure import ToolErrors
 from .hooks import Hook
@@ -42,11 +42,89 @@ DEFAULT_TIMEOUT_SECONDS = 120.0
 
 DEFAULT_SERVER_NAME = "pydantic_tools"
 
-PermissionMode: TypeAlias = Literal["default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto"]
-"""How the CLI handles tools that no rule allows."""
-
 Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
 """How much effort a model spends on its answer."""
+
+BuiltinTool: TypeAlias = Literal[
+    "default",
+    "Agent",
+    "AgentOutputTool",
+    "Artifact",
+    "AskUserQuestion",
+    "Bash",
+    "BashOutput",
+    "Brief",
+    "ClaudeDesign",
+    "Config",
+    "CronCreate",
+    "CronDelete",
+    "CronList",
+    "DesignSync",
+    "Edit",
+    "EndConversation",
+    "EnterPlanMode",
+    "EnterWorktree",
+    "ExitPlanMode",
+    "ExitWorktree",
+    "Glob",
+    "Grep",
+    "JavaScript",
+    "KillBash",
+    "KillShell",
+    "LS",
+    "LSP",
+    "ListAgents",
+    "ListMcpResources",
+    "ListMcpResourcesTool",
+    "Monitor",
+    "MultiEdit",
+    "NotebookEdit",
+    "NotebookRead",
+    "OfferChromeSetup",
+    "PowerShell",
+    "Projects",
+    "ProposeGoal",
+    "PushNotification",
+    "REPL",
+    "Read",
+    "ReadMcpResource",
+    "ReadMcpResourceDirTool",
+    "ReadMcpResourceTool",
+    "ReadNotifications",
+    "RemoteTrigger",
+    "ReportFindings",
+    "ScheduleWakeup",
+    "SendFeedback",
+    "SendMessage",
+    "SendUserFile",
+    "SendUserMessage",
+    "ShareOnboardingGuide",
+    "ShowOnboardingRolePicker",
+    "Skill",
+    "SlashCommand",
+    "StructuredOutput",
+    "SubagentHandback",
+    "SubscribePR",
+    "Task",
+    "TaskCreate",
+    "TaskGet",
+    "TaskList",
+    "TaskOutput",
+    "TaskStop",
+    "TaskUpdate",
+    "TeamCreate",
+    "TeamDelete",
+    "TodoRead",
+    "TodoWrite",
+    "ToolSearch",
+    "WaitForMcpServers",
+    "WebFetch",
+    "WebSearch",
+    "Workflow",
+    "Write",
+    "propose_skills",
+]
+"""A tool of the CLI's own; `default` is its usual set. Others, of a newer CLI, are accepted, too."""
 
 
 _Count: TypeAlias = Annotated[int, Field(ge=0, le=2**32 - 1)]
@@ -140,7 +218,7 @@ class ClaudeCodeModelSettings(ModelSettings, total=False):
     """Rules for tools that run without asking for permission, such as `Read` or `Bash(git log *)`."""
     claude_code_disallowed_tools: Sequence[str]
     """Rules for tools that must not run."""
-    claude_code_builtin_tools: Sequence[str]
+    claude_code_builtin_tools: Sequence[BuiltinTool]
     """The CLI's own tools that the model gets; `default` is the CLI's usual set."""
     claude_code_permission_mode: PermissionMode
     """How the CLI handles tools that no rule allows."""

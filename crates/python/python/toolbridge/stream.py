@@ -215,6 +215,10 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
             for part in self._final:
                 if part not in streamed:
                     yield self._parts_manager.handle_part(vendor_part_id=None, part=part)
+        else:
+            # The stream may also have parts of a turn that an older CLI has started by itself.
+            read = (self._reader.part(part) for part in answer["response"]["parts"])
+            self._final = [part for part in read if part is not None]
 
     def get(self) -> ModelResponse:
         """The response so far."""

@@ -124,13 +124,19 @@ def combined(toolsets: Sequence[AbstractToolset[Any]]) -> AbstractToolset[Any]:
 
 
 def is_again(tool: Tool[Any], earlier: Tool[Any]) -> bool:
-    """Whether both are made from the same function, such as that of a notebook's cell that was run twice."""
-    names = [
-        (getattr(one.function, "__module__", None), getattr(one.function, "__qualname__", None))
-        for one in (tool, earlier)
-    ]
+    """Whether it has the same function, or one defined again, as by a notebook's cell that is run twice."""
+    new, old = tool.function, earlier.function
+    name = getattr(new, "__qualname__", None)
     # All lambdas of a module have the same name.
-    return names[0] == names[1] and names[0][1] is not None and not names[0][1].endswith("<lambda>")
+    if name is None or name.endswith("<lambda>"):
+        return False
+    if any(getattr(new, of, None) != getattr(old, of, None) for of in ("__module__", "__qualname__")):
+        return False
+    if getattr(new, "__self__", None) is not getattr(old, "__self__", None):
+        return False
+    # Other functions of the same definition, such as the closures that one factory makes, share its code.
+    codes = [getattr(inspect.unwrap(one), "__code__", None) for one in (new, old)]
+    return new == old or codes[0] is not codes[1]
 
 
 def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,6 +179,7 @@ def _named(
     """A function with the name and docstring of the inner one, and the remaining parameters."""
     hinted = inner if inspect.isroutine(inner) else type(inner).__call__
     outer.__name__ = outer.__qualname__ = name
+    outer.__self__ = function  # type: ignore[attr-defined]
     outer.__doc__ = inspect.getdoc(inner)
     outer.__module__ = getattr(inner, "__module__", __name__)
     # Arguments bound by `partial` cannot be given again.
@@ -262,6 +269,12 @@ async def manager_of(
     return await ToolManager(toolset).for_run_step(context)
 
 
+async def next_step(manager: ToolManager[Any]) -> ToolManager[Any]:
+    """The manager with the tools that its toolset has now."""
+    assert manager.ctx is not None
+    return await manager.for_run_step(replace(manager.ctx, run_step=manager.ctx.run_step + 1))
+
+
 async def all_names(manager: ToolManager[Any]) -> set[str]:
     """The names of all tools of a manager, including those that a filter or a `prepare` leaves out."""
     assert manager.ctx is not None
@@ -333,8 +346,8 @@ class Toolbox:
     """Counts the calls of an agent's run."""
     metered: ToolManager[Any] | None = None
     """The agent's manager; only its calls can be deferred."""
-    manager: ToolManager[Any] | None = None
-    """Makes all calls in a conversation, where tools can be added and removed."""
+    managers: Sequence[ToolManager[Any]] = ()
+    """Make the calls in a conversation, where tools can be added and removed; the first has its own tools."""
     deferral: Deferral | None = None
     """Handles calls that cannot be made during a request."""
     values: dict[str, tuple[Any, bytes]] | None = None
@@ -364,7 +377,8 @@ class Toolbox:
         part = ToolCallPart(call.name, call.arguments.decode())
         if call.tool_use_id is not None:
             part.tool_call_id = call.tool_use_id
-        tool, manager = call.tool, self.manager or call.tool.manager
+        having = (one for one in self.managers if call.name in (one.tools or {}))
+        tool, manager = call.tool, next(having, call.tool.manager)
         if self.meter is None:
             return await self._result(tool, manager, part)
         counted = partial(self._counted, self.meter, tool, part)
