@@ -314,17 +314,6 @@ pub(crate) struct NotesFound {
     pub(crate) suggestions: Option<Vec<String>>,
 }
 
-/// What became of a copy's links; nothing is said where there are none.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Carried {
-    /// How many links lead nowhere from there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) links_left: Option<usize>,
-    /// How many pictures were copied.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) pictures: Option<usize>,
-}
-
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct CopiedSection {
     /// Relative to the vault.
@@ -340,8 +329,6 @@ pub(crate) struct CopiedSection {
     /// If it was cut: `from_ref` of the call that appends what is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
-    #[serde(flatten)]
-    pub(crate) carried: Carried,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -355,6 +342,4 @@ pub(crate) struct CopiedFile {
     /// If it was cut: `from_path` of the call that appends what is left.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
-    #[serde(flatten)]
-    pub(crate) carried: Carried,
 }

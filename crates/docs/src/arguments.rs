@@ -162,16 +162,6 @@ names! {
         File,
     }
 
-    /// An optional extra of a copy.
-    enum Extra {
-        // Links are adjusted to their old targets.
-        Links,
-        // Pictures are copied too.
-        Pictures,
-        // A line of origin is added.
-        Origin,
-    }
-
     /// What to do with a target.
     enum Mode {
         // Replace the existing content.
@@ -329,8 +319,6 @@ objects! {
         to_path: String,
         /// Replace, or add at the end.
         mode: Mode,
-        /// Also: `links` that lead where they led, `pictures`, a line of `origin`.
-        with: Option<Vec<Extra>>,
         /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }
@@ -344,9 +332,6 @@ objects! {
         to_path: String,
         /// Replace, or add at the end.
         mode: Mode,
-        // Accepted as for a section, but not in the schema.
-        #[schemars(skip)]
-        with: Option<Vec<Extra>>,
         /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
         limits: Option<Limits>,
     }

@@ -11,7 +11,6 @@ use crate::documents::{Documents, Shared};
 use crate::error::DocsError;
 use crate::find::Search;
 use crate::limit::HardLimits;
-use crate::link::encode_path;
 use crate::log::{Log, LogLevel};
 use crate::manual::Manuals;
 use crate::path::RelPath;
@@ -187,18 +186,6 @@ impl DocumentsBuilder {
         self.vault.clone().unwrap_or_else(|| self.in_workspace("vault"))
     }
 
-    /// How notes link to manuals: by a relative path if the workspace contains both. Otherwise `None`,
-    /// because one may be moved without the other.
-    fn route(&self) -> Option<String> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the roots are set when the server starts; nothing is opened by these paths"
-        )]
-        let real = |path: &Path| path.canonicalize().ok();
-        let workspace = real(self.workspace.as_deref().unwrap_or(Path::new(".")))?;
-        way(&workspace, &real(&self.vault_path())?, &real(&self.manuals_path())?)
-    }
-
     fn in_workspace(&self, name: &str) -> PathBuf {
         self.workspace.as_deref().unwrap_or(Path::new(".")).join(name)
     }
@@ -278,22 +265,10 @@ impl DocumentsBuilder {
             manuals: Manuals::new(manuals, self.hard, self.allow_file_scope),
             vault,
             search: Search::new(cache),
-            route: self.route(),
             log: self.log,
         };
         Ok(Documents::new(shared, self.read_only))
     }
-}
-
-/// The relative path from one folder to another, such as `../manuals`, if both are inside `within`.
-fn way(within: &Path, from: &Path, to: &Path) -> Option<String> {
-    let (from, to) = (from.strip_prefix(within).ok()?, to.strip_prefix(within).ok()?);
-    let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
-    let mut names = vec!["..".to_owned(); from.components().count() - common];
-    for name in to.components().skip(common) {
-        names.push(encode_path(&[name.as_os_str().to_str()?.to_owned()]));
-    }
-    Some(names.join("/"))
 }
 
 impl DocumentsBuilder {

@@ -48,8 +48,6 @@ pub(crate) struct Shared {
     pub(crate) notes: Manuals,
     pub(crate) note_search: Search,
     pub(crate) log: Log,
-    /// The relative path from the vault to the manuals, for links.
-    pub(crate) route: Option<String>,
 }
 
 impl Documents {

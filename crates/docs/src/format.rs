@@ -76,11 +76,6 @@ impl Format {
         matches!(self, Self::Ipynb | Self::Html)
     }
 
-    /// Whether the text is Markdown, with Markdown links and headings.
-    pub(crate) fn is_markdown(self) -> bool {
-        matches!(self, Self::Md | Self::Mdx | Self::Ipynb | Self::Html)
-    }
-
     /// The text that is read and copied.
     pub(crate) fn text(self, path: &RelPath, content: String) -> Result<String, Refusal> {
         let refusal =

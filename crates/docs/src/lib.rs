@@ -17,7 +17,7 @@
 //! is recognised), `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`,
 //! `watch.rs`, `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`,
 //! `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs`, `range.rs`, `note.rs` and
-//! `trash.rs` (the vault), `copy.rs`, `link.rs` and `carry.rs` (copying), `tools.rs` (the tool descriptions).
+//! `trash.rs` (the vault), `copy.rs` (copying), `tools.rs` (the tool descriptions).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read the disk as other programs do"))]
 
 #[doc(hidden)]
@@ -28,7 +28,6 @@ mod arguments;
 mod attributes;
 mod builder;
 mod cache;
-mod carry;
 mod copy;
 mod disk;
 mod documents;
@@ -42,7 +41,6 @@ mod html;
 mod index;
 mod library;
 mod limit;
-mod link;
 mod lock;
 mod log;
 mod manual;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -328,16 +328,6 @@ impl Manuals {
         let files = self.root.walk(Some(&path)).map_err(|error| Refusal::system(path.as_str(), &error))?;
         let usable = files.into_iter().filter(|entry| entry.stamp.size <= MAX_SOURCE_BYTES);
         Ok(usable.filter_map(|entry| Format::of(&entry.path).map(|format| (entry, format))).collect())
-    }
-
-    /// The bytes of a picture, if there are at most `most`.
-    pub(crate) fn picture(&self, path: &RelPath, most: u64) -> io::Result<Option<Vec<u8>>> {
-        let (file, stamp) = self.root.read(path)?;
-        let mut bytes = Vec::new();
-        if stamp.size <= most {
-            file.take(most + 1).read_to_end(&mut bytes)?;
-        }
-        Ok((stamp.size <= most && bytes.len() as u64 <= most).then_some(bytes))
     }
 
     /// Fails if there is no such manual.

@@ -189,15 +189,6 @@ impl Root {
         Ok(folder)
     }
 
-    /// Removes a folder if it is empty.
-    pub(crate) fn remove_folder(&self, path: &RelPath) {
-        let (above, name) = path.split();
-        if let Ok(above) = self.folder(above.as_ref()) {
-            // This fails if the folder is not empty.
-            _ = rustix::fs::unlinkat(&above, name, AtFlags::REMOVEDIR);
-        }
-    }
-
     /// The regular files and folders in a folder, sorted by name. Links, devices and names that callers could
     /// not use are left out.
     pub(crate) fn list(&self, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {

@@ -1,7 +1,7 @@
 //! The vault: which operations are allowed, and performing them.
 
 use std::collections::HashMap;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,12 +12,10 @@ use crate::answer::{
     Entries, EntryType, FileType, Replaced, TruncatedReason, VaultEntry, VaultText, Written,
 };
 use crate::arguments::{Count, Mode, VaultCreate, VaultLs, VaultRead, VaultReplace, VaultWrite};
-use crate::disk;
 use crate::format::Format;
 use crate::limit::{HARD_MAX_REPLACEMENTS, HardLimits, MAX_SOURCE_BYTES};
 use crate::lock::Locked;
 use crate::path::RelPath;
-use crate::print::Hash;
 use crate::range;
 use crate::refusal::{Code, Refusal};
 use crate::root::{Root, Stamp};
@@ -229,48 +227,6 @@ impl Vault {
             }),
             Mode::Append => self.append_or_create(to, text.as_bytes(), continues),
         })
-    }
-
-    /// Stores a picture next to a note, unless it already exists; under another name if a different file has
-    /// that one. Returns its path, and whether it is new.
-    pub(crate) fn receive_picture(&self, path: &RelPath, bytes: &[u8]) -> Result<(RelPath, bool), Refusal> {
-        let (folder, name) = path.split();
-        let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
-        let other = format!("{stem}-{:016x}.{ending}", Hash::of(bytes).number());
-        for name in [name, &other] {
-            let Some(path) = RelPath::child(folder.as_ref(), name) else { continue };
-            match self.turns.take(&path, || self.put(&path, &[bytes], write::create)) {
-                Ok(_) => return Ok((path, true)),
-                Err(refusal) if refusal.code == Code::Conflict => {
-                    if self.has_bytes(&path, bytes) {
-                        return Ok((path, false));
-                    }
-                }
-                Err(refusal) => return Err(refusal),
-            }
-        }
-        Err(Refusal::conflict(format!("`{path}` exists already")))
-    }
-
-    fn has_bytes(&self, path: &RelPath, bytes: &[u8]) -> bool {
-        let mut found = Vec::new();
-        let read = self
-            .root
-            .read(path)
-            .and_then(|(file, _)| file.take(bytes.len() as u64 + 1).read_to_end(&mut found));
-        read.is_ok() && found == bytes
-    }
-
-    /// Removes a file that a call has created, and its folder if that is new and empty.
-    pub(crate) fn take_back(&self, path: &RelPath, is_folder_new: bool) {
-        let (folder, name) = path.split();
-        let taken = self.root.folder(folder.as_ref()).and_then(|dir| disk::unlink(dir.as_fd(), name));
-        if let Err(error) = taken {
-            tracing::warn!(path = path.as_str(), %error, "file left behind");
-        }
-        if let Some(folder) = folder.filter(|_| is_folder_new) {
-            self.root.remove_folder(&folder);
-        }
     }
 
     fn append_or_create(&self, path: &RelPath, text: &[u8], continues: bool) -> Result<u64, Refusal> {

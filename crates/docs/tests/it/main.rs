@@ -7,7 +7,6 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "tests read the disk as other programs do")]
 
-mod carry;
 mod copy;
 mod example;
 mod find;

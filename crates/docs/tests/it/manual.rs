@@ -277,10 +277,6 @@ fn other_formats_have_sections_too() {
     assert_eq!(workspace.text("part.md"), plot);
     let error = client.refused("manual_read", &json!({ "ref": "m/broken.ipynb" }));
     assert_eq!(error["code"], "io_error");
-    // Links are parsed as Markdown.
-    assert_eq!(client.copy("plot.ipynb", 1, "x", "overwrite")["links_left"], 1);
-    let call = json!({ "from_ref": "m/guide.rst", "to_path": "x", "mode": "overwrite", "with": ["links"] });
-    assert_eq!(client.code("bridge_copy_section", &call), "invalid_scope");
 }
 
 #[cfg(feature = "html")]
