@@ -16,8 +16,12 @@ use crate::error::ExecutionKind;
 
 const PREFIX: &str = "run-";
 
-/// How often to retry when a concurrent clean-up removed the new room.
-const TRIES: usize = 10;
+/// How often to retry when a concurrent clean-up removed the new room, or the directory of all rooms. Each time another
+/// process was quicker, so this is reached only if something else is wrong.
+const TRIES: usize = 1000;
+
+/// How often to try to remove a room.
+const REMOVE_TRIES: usize = 10;
 
 /// The pause between two attempts to remove a room.
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
@@ -109,7 +113,7 @@ fn remove(room: &Path) {
     for tries in 1.. {
         match fs::remove_dir_all(room) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(_) if tries < TRIES => thread::sleep(REMOVE_PAUSE),
+            Err(_) if tries < REMOVE_TRIES => thread::sleep(REMOVE_PAUSE),
             Err(error) => {
                 tracing::warn!(path = %room.display(), %error, "the directory of a request is left behind");
                 return;

@@ -124,7 +124,15 @@ mod tests {
         let mut command = Command::new("/bin/sleep");
         command.arg("600").env(MARKER, marker);
         uid.map(|uid| command.uid(uid));
-        command.spawn().unwrap()
+        let child = command.spawn().unwrap();
+        // While a program is being started, the system shows no environment of its process.
+        let environment = format!("/proc/{}/environ", child.id());
+        let until = Instant::now() + Duration::from_secs(60);
+        while std::fs::read(&environment).unwrap().is_empty() {
+            assert!(Instant::now() < until, "it has no environment");
+            sleep(Duration::from_millis(1));
+        }
+        child
     }
 
     /// SIGTERM must end it: otherwise it was killed before.

@@ -6,7 +6,7 @@ use crate::documents::Shared;
 use crate::excerpt::{Excerpt, Take};
 use crate::log::Note;
 use crate::path::RelPath;
-use crate::refusal::{Code, Refusal};
+use crate::refusal::Refusal;
 use crate::section::BOM;
 use crate::vault::Vault;
 
@@ -23,13 +23,6 @@ pub(crate) fn copy_section(
     let max_sections = manuals.hard.sections(request.limits);
     let take = match source.file_type {
         FileType::Md => Take::Section(max_sections),
-        // A later line asks for a part, but a `.json` is only copied whole.
-        FileType::Json if spot.line.is_some_and(|line| line > 1) => {
-            return Err(Refusal::new(
-                Code::InvalidScope,
-                "a `.json` file has no sections and is copied as a whole; leave `start_line` out",
-            ));
-        }
         FileType::Json => Take::File(max_sections),
     };
     let max_chars = manuals.hard.copied_chars(request.limits, source.file_type);

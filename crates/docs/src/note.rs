@@ -1,5 +1,6 @@
 //! Operations on whole notes of the vault: undo, outline, search.
 
+use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
 
 use crate::answer::{FileType, Found, Hit, HitRef, NoteHit, NoteOutline, NoteView, NotesFound, Undone};
@@ -53,21 +54,41 @@ impl Vault {
     pub(crate) fn undo(&self, request: &VaultPath) -> Result<Undone, Refusal> {
         let path = self.admit(&request.path, CHANGE)?;
         let failed = |error| self.failed(&path, &error);
+        let none = || Refusal::not_found(format!("no earlier text of `{path}` is kept"));
         self.turns.take(&path, || {
-            let newest = self.trash.newest(&self.root, &path);
-            let newest = newest.map_err(|error| Refusal::system(".system/trash", &error))?;
-            let Some((trash, entry)) = newest else {
-                return Err(Refusal::not_found(format!("no earlier text of `{path}` is kept")));
+            let (trash, entries) = match self.trash.kept(&self.root, &path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none()),
+                kept => kept.map_err(|error| Refusal::system(".system/trash", &error))?,
             };
-            let before = trash::content(trash.as_fd(), &entry).map_err(failed)?;
-            self.put(&path, &[&before], |dir, name, parts| {
-                write::overwrite(dir, name, parts, |old, parts| self.replace_old(&path, dir, old, parts))
-            })?;
-            // Last, so that an undo that was interrupted can be repeated.
-            trash::remove(trash.as_fd(), &entry);
-            Ok(())
+            for entry in entries.iter().rev() {
+                let before = trash::content(trash.as_fd(), entry).map_err(failed)?;
+                // The text of the note itself was kept by a process that was killed before it replaced it.
+                let is_earlier = !self.has_bytes(&path, &before);
+                if is_earlier {
+                    self.put(&path, &[&before], |dir, name, parts| {
+                        write::overwrite(dir, name, parts, |old, parts| {
+                            self.replace_old(&path, dir, old, parts)
+                        })
+                    })?;
+                }
+                // Last, so that an undo that was interrupted can be repeated.
+                trash::remove(trash.as_fd(), entry);
+                if is_earlier {
+                    return Ok(());
+                }
+            }
+            Err(none())
         })?;
         Ok(Undone { written_path: path.into() })
+    }
+
+    fn has_bytes(&self, path: &RelPath, bytes: &[u8]) -> bool {
+        let mut found = Vec::new();
+        let read = self
+            .root
+            .read(path)
+            .and_then(|(file, _)| file.take(bytes.len() as u64 + 1).read_to_end(&mut found));
+        read.is_ok() && found == bytes
     }
 }
 

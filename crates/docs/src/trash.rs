@@ -109,24 +109,20 @@ impl Trash {
         Ok(folder)
     }
 
-    /// The newest entry of a note, with the trash folder.
-    pub(crate) fn newest(&self, root: &Root, path: &RelPath) -> io::Result<Option<(OwnedFd, Entry)>> {
-        let folder = match root.folder(Some(&self.path)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            folder => folder?,
-        };
+    /// The entries of a note, oldest first, with the trash folder.
+    pub(crate) fn kept(&self, root: &Root, path: &RelPath) -> io::Result<(OwnedFd, Vec<Entry>)> {
+        let folder = root.folder(Some(&self.path))?;
         let key = key(path);
-        let newest = entries(folder.as_fd())?.into_iter().rfind(|entry| entry.key == key);
-        Ok(newest.map(|entry| (folder, entry)))
+        let mut entries = entries(folder.as_fd())?;
+        entries.retain(|entry| entry.key == key);
+        Ok((folder, entries))
     }
 
     /// Removes all entries of a note after a change that could not be recorded: undo would restore the wrong
     /// text.
     pub(crate) fn forget(&self, root: &Root, path: &RelPath) {
-        while let Ok(Some((folder, entry))) = self.newest(root, path) {
-            if disk::unlink(folder.as_fd(), &entry.name).is_err() {
-                return;
-            }
+        if let Ok((folder, entries)) = self.kept(root, path) {
+            entries.iter().for_each(|entry| remove(folder.as_fd(), entry));
         }
     }
 }

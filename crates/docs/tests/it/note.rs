@@ -286,6 +286,28 @@ fn every_overwrite_can_be_undone_and_redone() {
     }
 }
 
+/// A process that is killed before an overwrite leaves a copy of the text that the note still has.
+#[test]
+fn a_copy_of_the_present_text_is_no_earlier_text() {
+    let workspace = Workspace::new();
+    let client = workspace.open();
+    workspace.note("a.md", "old");
+    client.ok("vault_write", &json!({ "path": "a.md", "content": "new", "mode": "overwrite" }));
+    let trash = workspace.path("vault/.system/trash");
+    let kept = &workspace.trash()[0];
+    fs::write(trash.join(kept.replace("000001-", "000002-")), "new").unwrap();
+    for want in ["old", "new"] {
+        client.ok("vault_undo", &path("a.md"));
+        assert_eq!(workspace.text("a.md"), want);
+    }
+    fs::write(trash.join(kept.replace("000001-", "000009-")), "new").unwrap();
+    client.ok("vault_undo", &path("a.md"));
+    fs::remove_file(trash.join(&workspace.trash()[0])).unwrap();
+    fs::write(trash.join(kept), "old").unwrap();
+    assert_eq!(client.code("vault_undo", &path("a.md")), "not_found");
+    assert_eq!(workspace.text("a.md"), "old");
+}
+
 /// A person or another program may remove a note.
 #[test]
 fn what_was_overwritten_is_brought_back_also_if_the_note_is_gone() {

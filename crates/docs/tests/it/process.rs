@@ -157,6 +157,8 @@ fn a_process_killed_at_any_moment_leaves_the_old_file_or_the_new_one() {
         found[1] += usize::from(text == new);
         left_behind = left_behind.max(workspace.vault().len() - 1);
         assert!(left_behind <= 1, "every start removes what the one before left: {:?}", workspace.vault());
+        workspace.open().ok("vault_undo", &json!({ "path": "x.md" }));
+        assert!(workspace.text("x.md") != text, "nothing was undone after {kills} kills");
     }
     assert_eq!(found[0] + found[1], kills, "half a file");
     assert!(left_behind == 1, "no process was killed while it wrote");
