@@ -21,7 +21,7 @@ pub(crate) fn run(project: &Project, verify: bool) -> Result<()> {
     let installed = stdout_of(Command::new("rustup").args(["target", "list", "--installed"]));
     if installed.is_ok_and(|systems| systems.lines().any(|system| system == STATIC)) {
         let build = format!(
-            "build --quiet --profile {DIST} --package toolbridge-cli --features html,nats --target {STATIC}"
+            "build --quiet --profile {DIST} --package toolbridge-cli --features nats --target {STATIC}"
         );
         run_command(&mut project.cargo(&build))?;
         show(&target.join(STATIC).join(DIST).join("toolbridge"))?;

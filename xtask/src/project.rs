@@ -13,7 +13,8 @@ pub const DIST: &str = "dist";
 pub const DEV: &str = "dev";
 
 /// The cargo arguments for everything that is built and checked for tests.
-pub const ALL: &str = "--workspace --features toolbridge-cli/html,toolbridge-cli/nats,toolbridge-cli/otel,toolbridge-python/tested";
+pub const ALL: &str =
+    "--workspace --features toolbridge-cli/nats,toolbridge-cli/otel,toolbridge-python/tested";
 
 /// The workspace.
 pub struct Project {
@@ -53,9 +54,7 @@ impl Project {
         }
         // Released executables have all features.
         let given = |name: &&str| match *name {
-            "toolbridge-cli" => {
-                "--package toolbridge-cli --features toolbridge-cli/html,toolbridge-cli/nats".into()
-            }
+            "toolbridge-cli" => "--package toolbridge-cli --features toolbridge-cli/nats".into(),
             name => format!("--package {name}"),
         };
         let packages: Vec<String> = packages.iter().map(given).collect();

@@ -126,7 +126,7 @@ fn macos(stage: &Stage<'_>, output: &Output) -> Result<()> {
     // The tests that the workflow runs there.
     let tested = MACOS_TESTED.map(|name| format!("--package toolbridge-{name}")).join(" ");
     output.run(&mut check(&format!("--tests {tested}")))?;
-    let mut check = check("--features toolbridge-cli/html,toolbridge-cli/nats,toolbridge-cli/otel");
+    let mut check = check("--features toolbridge-cli/nats,toolbridge-cli/otel");
     for name in published()? {
         check.args(["--package", &name]);
     }

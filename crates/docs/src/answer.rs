@@ -290,7 +290,7 @@ pub(crate) enum NoteView {
 pub(crate) struct NoteHit {
     /// Relative to the vault.
     pub(crate) path: String,
-    /// The line at which the section starts; left out for notebooks and HTML, whose text is converted.
+    /// The line at which the section starts; left out for a `.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) line: Option<usize>,
     /// The heading's text, or the file's name.

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Read the files in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs`
-//! (reading files that may change), `section.rs`, `format.rs`, `html.rs` and `print.rs` (what a section is, and how it
+//! (reading files that may change), `section.rs`, `format.rs` and `print.rs` (what a section is, and how it
 //! is recognised), `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`,
 //! `watch.rs`, `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`,
 //! `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs`, `range.rs`, `note.rs` and
@@ -36,8 +36,6 @@ mod excerpt;
 mod find;
 mod fold;
 mod format;
-#[cfg(feature = "html")]
-mod html;
 mod index;
 mod library;
 mod limit;

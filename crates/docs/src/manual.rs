@@ -344,7 +344,6 @@ impl Manuals {
         for _ in 0..snapshot::ATTEMPTS {
             let is_settled = source.stamp.is_settled();
             if let Some(text) = snapshot::attempt(&source.file, source.path.as_str(), &source.stamp)? {
-                let text = source.format.text(&source.path, text)?;
                 return Ok(Reading { source, text, is_settled });
             }
             source = self.reopen(&source.path)?;
@@ -406,8 +405,7 @@ impl Manuals {
             return Excerpt::whole(reading, end, spot, max_chars);
         }
         for _ in 0..snapshot::ATTEMPTS {
-            let known = self.known_outline(&source).filter(|_| !source.format.is_converted());
-            let Some(outline) = known else {
+            let Some(outline) = self.known_outline(&source) else {
                 let (reading, outline) = self.parse(source)?;
                 let picked = pick(&outline, &reading.source, spot, take)?;
                 let bytes = reading.text.as_bytes();
@@ -447,11 +445,6 @@ impl Source {
 
     /// The text at these bytes; `None` if the file has changed since it was opened.
     pub(crate) fn text_at(&self, range: Range<usize>) -> Option<String> {
-        if self.format.is_converted() {
-            let content = snapshot::attempt(&self.file, self.path.as_str(), &self.stamp).ok()??;
-            let text = self.format.text(&self.path, content).ok()?;
-            return Some(valid_prefix(text.as_bytes().get(range)?).to_owned());
-        }
         let bytes = self.bytes(range).ok()?;
         self.is_unchanged().then(|| valid_prefix(&bytes).to_owned())
     }

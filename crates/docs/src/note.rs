@@ -33,10 +33,9 @@ impl Vault {
         let path = self.admit(&request.path, Use::Look)?;
         let text = snapshot::read(path.as_str(), || self.root.read(&path))?;
         let format = Format::of(&path).unwrap_or(Format::Md);
-        let outline = format.outline(&format.text(&path, text)?);
+        let outline = format.outline(&text);
         let line = |section: &crate::section::Section| {
-            let place = line_of(format, section.line).map(|line| format!("#L{line} ")).unwrap_or_default();
-            format!("{place}{} {}", section.level, shown_title(path.as_str(), section))
+            format!("#L{} {} {}", section.line, section.level, shown_title(path.as_str(), section))
         };
         // As many characters as a note is read with `full`; each line ends with one.
         let mut left = self.hard.chars(request.limits, FileType::Json).chars;
@@ -92,11 +91,6 @@ impl Vault {
     }
 }
 
-/// The line of a section as `vault_read` counts; converted text has other lines than the file.
-fn line_of(format: Format, line: usize) -> Option<usize> {
-    (!format.is_converted()).then_some(line)
-}
-
 /// Searches the notes of a vault like manuals.
 pub(crate) fn find(
     search: &Search,
@@ -115,8 +109,6 @@ pub(crate) fn find(
             }
             HitRef::Full(reference) => (reference.path, reference.start_line),
         };
-        let format = RelPath::parse(&path).ok().and_then(|path| Format::of(&path)).unwrap_or(Format::Md);
-        let line = line.and_then(|line| line_of(format, line));
         NoteHit { path, line, title: hit.title, within: hit.within, snippet: hit.snippet }
     };
     Ok(NotesFound { items: items.into_iter().map(hit).collect(), total, suggestions })

@@ -4,7 +4,6 @@
 //! bytes are copied.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, TagEnd};
@@ -69,15 +68,6 @@ impl std::ops::Deref for Outline {
     }
 }
 
-/// The start of a section.
-pub(crate) struct Heading {
-    pub(crate) level: u8,
-    pub(crate) title: String,
-    pub(crate) start: usize,
-    /// The end of the heading.
-    pub(crate) text_start: usize,
-}
-
 impl Outline {
     /// The outline of Markdown.
     pub(crate) fn of(text: &str) -> Self {
@@ -85,32 +75,10 @@ impl Outline {
         Self::new(text, start, headings(text, start))
     }
 
-    /// The outline of MDX: a block that begins with `import` or `export` is code up to the next blank line.
-    pub(crate) fn of_mdx(text: &str) -> Self {
+    /// The outline of a text that is one section.
+    pub(crate) fn without_headings(text: &str) -> Self {
         let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
-        let mut headings = headings(text, start);
-        let mut code = HashSet::new();
-        let (mut at, mut is_free, mut is_code) = (start, true, false);
-        for line in split_lines(&text[start..]) {
-            is_code = !is_blank(line)
-                && (is_code || is_free && (line.starts_with("import ") || line.starts_with("export ")));
-            is_free = is_blank(line);
-            if is_code {
-                code.insert(at);
-            }
-            at += line.len();
-        }
-        headings.retain(|section| !code.contains(&section.range.start));
-        Self::new(text, start, headings)
-    }
-
-    /// The outline of a text with the given headings.
-    pub(crate) fn with(text: &str, headings: Vec<Heading>) -> Self {
-        let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
-        let section = |one: Heading| {
-            Section::new(one.level, one.title, one.start.max(start)..text.len(), one.text_start)
-        };
-        Self::new(text, start, headings.into_iter().map(section).collect())
+        Self::new(text, start, Vec::new())
     }
 
     fn new(text: &str, start: usize, mut outline: Vec<Section>) -> Self {

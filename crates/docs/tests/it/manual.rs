@@ -187,190 +187,50 @@ fn markdown_has_more_than_one_ending() {
     assert_eq!(client.ok("manual_find", &json!({ "query": "long ending" }))["total"], 1);
 }
 
-/// Imports and front matter of MDX are before the first heading, and headings in code do not count.
+/// Imports and front matter of MDX are before the first heading.
 #[test]
-fn mdx_has_imports_and_front_matter() {
-    let text = "---\ntitle: Tabs\n---\n\nimport X from 'x'\n\nexport const a = `\n# no\n`\n\n## Use\n\n<X>\n# not here\n</X>\n\n{/* # nor here */}\n";
+fn mdx_is_read_as_markdown() {
+    let text = "---\ntitle: Tabs\n---\n\nimport X from 'x'\n\nexport const a = 1\n\n## Use\n\n<X>\n# not here\n</X>\n\n{/* # nor here */}\n";
     let workspace = Workspace::new();
     workspace.manual("a.mdx", text);
     let client = workspace.open();
     let toc = client.ok("manual_toc", &json!({ "manual_id": "m" }));
     let lines = lines(&toc);
     assert_eq!(lines.first().map(String::as_str), Some("m/a.mdx#L1 0 a.mdx"));
-    assert!(lines.contains(&"m/a.mdx#L11 2 Use".to_owned()), "{lines:?}");
-    client.copy("a.mdx", 11, "x.mdx", "overwrite");
+    assert!(lines.contains(&"m/a.mdx#L9 2 Use".to_owned()), "{lines:?}");
+    client.copy("a.mdx", 9, "x.mdx", "overwrite");
     assert_eq!(workspace.text("x.mdx"), &text[text.find("## Use").unwrap()..]);
     let found = client.ok("manual_find", &json!({ "query": "use", "full": true }));
     assert_eq!((&found["items"][0]["title"], &found["items"][0]["in"]), (&json!("Use"), &json!("Tabs")));
 }
 
 #[test]
-fn other_formats_have_sections_too() {
+fn plain_text_is_one_section_and_other_kinds_are_counted() {
     let workspace = Workspace::new();
-    let rst = "Guide\n=====\n\nIntro.\n\nInstall\n-------\n\nRun the *installer*.\r\n\nUse\n---\n\nSee `Install`_.\n";
-    workspace.manual("guide.rst", rst);
     workspace.manual("readme.TXT", "\u{feff}# not a heading\nzebra\n");
-    let notebook = json!({ "metadata": { "kernelspec": { "language": "python" } }, "cells": [
-        { "cell_type": "markdown", "source": ["# Plot\n", "Draw a giraffe: [how](guide.rst).\n"] },
-        { "cell_type": "code", "source": ["draw()\n", "# no heading\n"], "outputs": [{ "text": ["elephant"] }] },
-        { "cell_type": "markdown", "source": "## Colours" },
-    ] });
-    workspace.manual("plot.ipynb", notebook.to_string());
-    workspace.manual("broken.ipynb", "{}");
+    for other in ["guide.rst", "page.html", "plot.ipynb"] {
+        workspace.manual(other, "zebra\n=====\n");
+    }
     let client = Client::new(workspace.builder().allow_file_scope(true));
     let listed = client.ok("manual_ls", &json!({}));
-    let types: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| &item["file_type"]).collect();
-    assert_eq!(types, ["ipynb", "rst", "ipynb", "txt"]);
+    assert_eq!(listed["items"], json!([{ "manual_id": "m", "path": "readme.TXT", "file_type": "txt" }]));
+    assert_eq!(listed["left_out"], json!({ "html": 1, "ipynb": 1, "rst": 1 }));
     assert_eq!(
         lines(&client.ok("manual_toc", &json!({ "manual_id": "m" }))),
-        [
-            "m/guide.rst#L1 1 Guide",
-            "m/guide.rst#L6 2 Install",
-            "m/guide.rst#L11 2 Use",
-            "m/plot.ipynb#L1 1 Plot",
-            "m/plot.ipynb#L9 2 Colours",
-            "m/readme.TXT#L1 0 readme.TXT",
-        ]
+        ["m/readme.TXT#L1 0 readme.TXT"]
     );
-    // The source's own bytes; a notebook is converted to Markdown.
-    let plot =
-        "# Plot\nDraw a giraffe: [how](guide.rst).\n\n```python\ndraw()\n# no heading\n```\n\n## Colours\n";
     // Twice: the second time its outline is cached.
     std::thread::sleep(std::time::Duration::from_millis(150));
     for _ in 0..2 {
-        for (path, line, want) in [
-            ("guide.rst", 6, "Install\n-------\n\nRun the *installer*.\r\n\n"),
-            ("guide.rst", 1, rst),
-            ("readme.TXT", 1, "# not a heading\nzebra\n"),
-            ("plot.ipynb", 1, plot),
-            ("plot.ipynb", 9, "## Colours\n"),
-        ] {
-            assert_eq!(client.ok("manual_read", &read(path, line, "section"))["text"], want, "{path} {line}");
-            client.copy(path, line, "x", "overwrite");
-            assert_eq!(workspace.text("x"), want, "{path} {line}");
-        }
+        let text = "# not a heading\nzebra\n";
+        assert_eq!(client.ok("manual_read", &read("readme.TXT", 1, "section"))["text"], text);
+        client.copy("readme.TXT", 1, "x", "overwrite");
+        assert_eq!(workspace.text("x"), text);
     }
-    let whole = crate::support::copy_file("plot.ipynb", "plot.md", "overwrite");
-    client.ok("bridge_copy_file", &whole);
-    assert_eq!(workspace.text("plot.md"), plot);
-    for (query, title, snippet) in [
-        ("installer", "Install", "… *installe…"),
-        ("giraffe", "Plot", "Draw a giraffe: [how](guide.rst)."),
-        ("zebra", "readme.TXT", "zebra"),
-    ] {
-        let found = client.ok("manual_find", &json!({ "query": query, "full": true }));
-        assert_eq!(
-            (&found["items"][0]["title"], &found["items"][0]["snippet"]),
-            (&json!(title), &json!(snippet))
-        );
-    }
-    // Outputs are left out.
-    assert_eq!(client.ok("manual_find", &json!({ "query": "elephant" }))["total"], 0);
-    // A continuation after a cut refers to the same converted text.
-    let mut part = crate::support::copy("plot.ipynb", 1, "part.md", "overwrite");
-    part["limits"] = json!({ "max_chars": 50 });
-    let copied = client.ok("bridge_copy_section", &part);
-    client.ok(
-        "bridge_copy_section",
-        &json!({ "from_ref": copied["next"], "to_path": "part.md", "mode": "append" }),
-    );
-    assert_eq!(workspace.text("part.md"), plot);
-    let error = client.refused("manual_read", &json!({ "ref": "m/broken.ipynb" }));
-    assert_eq!(error["code"], "io_error");
-}
-
-#[cfg(feature = "html")]
-#[test]
-fn html_pages_are_read_and_copied_as_markdown() {
-    let workspace = Workspace::new();
-    let page = r##"<!DOCTYPE html>
-<html lang="en">
-<head><title>Install &#8212; Tool 1.0</title><script>var elephant = 1;</script><style>.elephant {}</style></head>
-<body>
-<div class="related" role="navigation"><ul><li><a href="genindex.html">elephant</a></li></ul></div>
-<nav><h2>Contents</h2><a href="#use">elephant</a></nav>
-<main>
-<section id="install">
-<h1>Install<a class="headerlink" href="#install" title="Link to this heading">¶</a></h1>
-<p>Run the <em>installer</em>, then read <a class="reference" href="plot.html">about the giraffe</a>.</p>
-<div class="highlight-console"><div class="highlight"><pre><span></span><span class="gp">$ </span>tool<span class="w"> </span>install
-# no heading
-</pre></div></div>
-<section id="use">
-<h2>Use<a class="headerlink" href="#use">¶</a></h2>
-<dl class="py function"><dt><code>zebra(<em>x</em>)</code></dt><dd><p>Draws it.</p></dd></dl>
-</section>
-</section>
-</main>
-<script>elephant()</script>
-</body>
-</html>
-"##;
-    let before = "# Install\n\nRun the *installer*, then read [about the giraffe](plot.html).\n\n\
-        ```\n$ tool install\n# no heading\n```\n\n";
-    let usage = "## Use\n\n`zebra(x)`\n\nDraws it.\n";
-    let whole = format!("---\ntitle: \"Install — Tool 1.0\"\n---\n\n{before}{usage}");
-    workspace.manual("install.html", page);
-    workspace.manual("old.HTM", "<h1>Old</h1>");
-    workspace.manual("deep.html", "<div>".repeat(100_000));
-    workspace.manual("latin.html", b"<p>gr\xfc\xdfe");
-    let client = Client::new(workspace.builder().allow_file_scope(true));
-    let listed = client.ok("manual_ls", &json!({}));
-    let types: Vec<_> = listed["items"].as_array().unwrap().iter().map(|item| &item["file_type"]).collect();
-    assert_eq!(types, ["html"; 4]);
-    assert_eq!(listed.get("left_out"), None);
+    let found = client.ok("manual_find", &json!({ "query": "zebra", "full": true }));
     assert_eq!(
-        lines(&client.ok("manual_toc", &json!({ "manual_id": "m" }))),
-        [
-            "m/install.html#L1 0 install.html",
-            "m/install.html#L5 1 Install",
-            "m/install.html#L14 2 Use",
-            "m/old.HTM#L1 1 Old",
-        ]
-    );
-    for (line, want) in [(5, format!("{before}{usage}")), (14, usage.to_owned())] {
-        let text = client.ok("manual_read", &read("install.html", line, "section"))["text"].clone();
-        assert_eq!(text, want, "{line}");
-        client.copy("install.html", line, "x.md", "overwrite");
-        assert_eq!(workspace.text("x.md"), want, "{line}");
-    }
-    client.ok("bridge_copy_file", &crate::support::copy_file("install.html", "x.md", "overwrite"));
-    assert_eq!(workspace.text("x.md"), whole);
-    for (query, title, place) in
-        [("installer", "Install", "Install — Tool 1.0"), ("zebra", "Use", "Install — Tool 1.0 › Install")]
-    {
-        let found = client.ok("manual_find", &json!({ "query": query, "full": true }));
-        let item = &found["items"][0];
-        assert_eq!((&item["title"], &item["in"]), (&json!(title), &json!(place)), "{query}");
-    }
-    assert_eq!(client.ok("manual_find", &json!({ "query": "elephant" }))["total"], 0);
-    // The reference of a search is good for a copy, and does not fit another text.
-    let found = client.ok("manual_find", &json!({ "query": "zebra" }));
-    let call = json!({ "from_ref": found["items"][0]["ref"], "to_path": "x.md", "mode": "overwrite" });
-    client.ok("bridge_copy_section", &call);
-    assert_eq!(workspace.text("x.md"), usage);
-    workspace.manual("install.html", page.replace("Draws it", "Removes it"));
-    assert_eq!(client.code("bridge_copy_section", &call), "conflict");
-    for (path, why) in [("deep.html", "nested more than 256 deep"), ("latin.html", "UTF-8")] {
-        let error = client.refused("manual_read", &json!({ "ref": format!("m/{path}") }));
-        assert_eq!(error["code"], "io_error", "{error}");
-        assert!(error["message"].as_str().unwrap().contains(why), "{error}");
-    }
-}
-
-#[cfg(not(feature = "html"))]
-#[test]
-fn without_its_feature_html_is_left_out_and_the_error_names_it() {
-    let workspace = Workspace::new();
-    workspace.manual("a.html", "<h1>A</h1>");
-    workspace.manual("b.HTM", "<h1>B</h1>");
-    let client = workspace.open();
-    let listed = client.ok("manual_ls", &json!({}));
-    assert_eq!((&listed["items"], &listed["left_out"]), (&json!([]), &json!({ "html": 1, "htm": 1 })));
-    let error = client.refused("manual_read", &json!({ "ref": "m/a.html" }));
-    assert_eq!(
-        error["message"],
-        "`a.html` is HTML, which this build does not read; build it with the cargo feature `html`"
+        (&found["total"], &found["items"][0]["title"], &found["items"][0]["snippet"]),
+        (&json!(1), &json!("readme.TXT"), &json!("zebra"))
     );
 }
 

@@ -301,7 +301,7 @@ fn arguments_that_do_not_fit_are_invalid_parameter_and_are_named() {
         (with("/from_ref", json!({ "manual_id": "m", "path": "a.md" })), "missing field `target`"),
         (
             with("/from_ref/path", json!("a.pdf")),
-            "`a.pdf` is none of `.md`, `.markdown`, `.mdx`, `.json`, `.rst`, `.txt`, `.ipynb`",
+            "`a.pdf` is none of `.md`, `.markdown`, `.mdx`, `.json`, `.txt`, and manuals have no other files",
         ),
         (with("/from_ref/start_line", json!("1")), "`from_ref.start_line`"),
         (
