@@ -209,7 +209,7 @@ impl Connection {
                         let why = crate::open::explain(error.error.as_ref());
                         // Over HTTP: the next call makes a new connection.
                         _ = self.broken.send(why.clone());
-                        RequestError::Failed(format!("{why}; the connection is made again"))
+                        RequestError::Failed(format!("{why}; reconnecting"))
                     }
                     error => RequestError::Failed(error.to_string()),
                 })

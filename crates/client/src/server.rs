@@ -273,7 +273,7 @@ impl Shared {
             Now::Starting(why) | Now::Down(why) => Arc::clone(why),
         };
         let (server, seconds) = (&self.name, CALL_PATIENCE.as_secs());
-        Err(failed(format!("MCP server `{server}` is down, and was not up again within {seconds} s: {why}")))
+        Err(failed(format!("MCP server `{server}` is down, and did not come back within {seconds} s: {why}")))
     }
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn pick(outline: &Outline, source: &Source, spot: &Spot, take: Take) 
     if start > end {
         let hint = match take {
             Take::Own if start <= section.range.end => {
-                "set `scope` to `section` to go on with its subsections"
+                "set `scope` to `section` to continue with its subsections"
             }
             _ => "leave that out to begin at its start",
         };

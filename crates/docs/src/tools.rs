@@ -72,7 +72,7 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
             "manual_read",
             "Read a manual",
             "Reads from a manual. `scope`: `snippet` (default) is the section without its subsections, `section` has them, \
-             `sections` goes on through `max_sections` headings, `file` is the whole file (an `.md` only if the server and \
+             `sections` continues through `max_sections` headings, `file` is the whole file (an `.md` only if the server and \
              `allow_file` allow it). If cut, `next` is the `ref` that goes on. To put text into the vault do not read it: use \
              `bridge_copy_section`.",
             Effect::Reads,
@@ -128,7 +128,7 @@ fn vault_tools() -> Vec<(Effect, Tool)> {
         tool(
             "vault_read",
             "Read a note",
-            "Reads a note, or lines of it. If `truncated`, go on at `next_offset.start_line`.",
+            "Reads a note, or lines of it. If `truncated`, continue at `next_offset.start_line`.",
             Effect::Reads,
             |shared, request, _| shared.vault.look(request).map(plain),
         ),

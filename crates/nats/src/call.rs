@@ -154,7 +154,7 @@ impl Caller {
                     if !may_repeat {
                         return Err(in_doubt(&call.name, by.as_ref(), &why, is_repeatable));
                     }
-                    tracing::warn!(tool = call.name, why, "a call was lost, and is made once more");
+                    tracing::warn!(tool = call.name, why, "a call was lost, and is retried");
                     may_repeat = false;
                     tried.extend(by.map(|by| by.host));
                 }
@@ -224,7 +224,7 @@ impl Caller {
                 sent = all_sent(&mut sending) => {
                     sending = None;
                     if sent.is_err() {
-                        break Went::Lost(attempt.by.clone(), "the host does not take the arguments".into());
+                        break Went::Lost(attempt.by.clone(), "the host did not accept the arguments".into());
                     }
                     continue;
                 }
@@ -460,8 +460,8 @@ impl<'a> Attempt<'a> {
         if silence > LOST_AFTER {
             let seconds = silence.as_secs_f64();
             let why = match &self.by {
-                Some(by) => format!("host `{}` has not been heard for {seconds:.1} s", by.host),
-                None => format!("no host has said within {seconds:.1} s that it has the call"),
+                Some(by) => format!("nothing was heard from host `{}` for {seconds:.1} s", by.host),
+                None => format!("no host acknowledged the call within {seconds:.1} s"),
             };
             return lost(self.by.clone(), why);
         }

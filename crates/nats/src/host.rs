@@ -347,7 +347,7 @@ impl Shared {
     async fn tell(&self, news: &News) {
         let text = serde_json::to_vec(news).unwrap_or_default();
         if let Err(error) = self.link.client.publish(self.subjects.news(), text.into()).await {
-            tracing::warn!(%error, "callers could not be told");
+            tracing::warn!(%error, "callers could not be notified");
         }
     }
 
@@ -519,7 +519,7 @@ impl Shared {
             Place::Over => (Told::Over.headers(&self.speaker), Bytes::new()),
         };
         if let Err(error) = self.link.client.publish_with_headers(inbox.to_owned(), headers, payload).await {
-            tracing::warn!(%error, "a caller could not be told where its call is");
+            tracing::warn!(%error, "a caller could not be notified where its call is");
         }
     }
 
@@ -553,7 +553,7 @@ impl Shared {
             }
         };
         if let Err(error) = told {
-            tracing::warn!(%error, "a caller could not be told of the tools");
+            tracing::warn!(%error, "a caller could not be notified of the tools");
         }
     }
 }

@@ -44,7 +44,7 @@ impl Status {
         match event {
             Event::Connected => _ = self.up.send_replace(Some(Instant::now())),
             Event::Disconnected | Event::Closed => {
-                tracing::warn!("the connection to NATS is lost, and is made again");
+                tracing::warn!("the connection to NATS is lost; reconnecting");
                 self.was_lost.store(true, Ordering::Relaxed);
                 self.up.send_replace(None);
             }
@@ -52,7 +52,7 @@ impl Status {
                 tracing::warn!("messages from NATS arrive faster than they are read; one was lost");
             }
             Event::ServerError(ServerError::Other(said)) => {
-                tracing::warn!(said, "the NATS server refuses something");
+                tracing::warn!(said, "the NATS server reported an error");
                 *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.clone());
             }
             event => tracing::debug!(%event, "NATS"),

@@ -271,7 +271,7 @@ impl Run<'_> {
             taken = self.host.cutter.send(whole, size, 0, &mut acks, tell) => taken,
         };
         if taken.is_err() {
-            tracing::warn!(tool = self.tool, bytes = whole.len(), "a caller does not take its answer");
+            tracing::warn!(tool = self.tool, bytes = whole.len(), "a caller did not receive its answer");
         }
     }
 }

@@ -319,7 +319,7 @@ impl Caller {
         let sent =
             self.link.client.publish_with_reply(self.subjects.ping(), pongs.name.clone(), Bytes::new()).await;
         if let Err(error) = sent {
-            tracing::warn!(%error, "hosts cannot be looked for");
+            tracing::warn!(%error, "cannot search for hosts");
         }
     }
 

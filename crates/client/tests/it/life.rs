@@ -134,7 +134,7 @@ async fn a_server_that_does_not_come_back_fails_calls_clearly() {
     };
     assert_eq!(
         error,
-        "MCP server `once` is down, and was not up again within 2 s: MCP server `once` ended \
+        "MCP server `once` is down, and did not come back within 2 s: MCP server `once` ended \
          before it had answered: exit status: 5; its last line on stderr was `gone for good`"
     );
 }
