@@ -1018,6 +1018,10 @@ fn an_error_frame_is_its_message_and_type() {
     let extended = json!({ "error": { "message": "a", "type": "B", "traceback": [1] }, "id": 7 });
     parent.answer(n, &extended);
     assert_eq!(error_text(&client.answer(id)), "a (type: B)");
+    let id = client.start_call("greet", json!({}));
+    let (n, _) = parent.next_request();
+    parent.answer(n, &json!({ "error": { "message": "a" } }));
+    assert_eq!(error_text(&client.answer(id)), "a (type: IPCToolExecutionError)");
     assert_eq!(parent.connections.len(), 1);
     parent.end(client);
 }
