@@ -181,7 +181,8 @@ proptest! {
             let call = json!({ "from_ref": node["ref"], "to_path": "x.md", "mode": "overwrite" });
             let call = with_limits(call, limits.clone());
             copy_all(&workspace, &client, "bridge_copy_section", "from_ref", call, max_chars);
-            let [start, end] = ["line_start", "line_end"].map(|name| node[name].as_u64().unwrap() as usize);
+            let [start, end] = ["line_start", "line_end"]
+                .map(|name| usize::try_from(node[name].as_u64().unwrap()).unwrap());
             prop_assert_eq!(workspace.text("x.md"), lines[start - 1..end.min(lines.len())].concat(), "{}", node);
         }
         let call = with_limits(copy_file("a.md", "x.md", "overwrite"), limits.clone());
