@@ -426,8 +426,13 @@ class Shop:
         return self.name
 
 
-def look_into(shop: str) -> str:
+def look_into(shop: Any) -> Any:
     return shop
+
+
+class Incomparable:
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("which of them?")
 
 
 def looks_into(shop: str) -> Callable[..., Any]:
@@ -453,10 +458,16 @@ def timed(function: Callable[..., Any]) -> Callable[..., Any]:
         (partial(look_into, "a"), partial(look_into, "b"), False),
         (look_into, partial(look_into, "b"), False),
         (Shop("a"), Shop("b"), False),
-        (timed(look_into), timed(look_into), False),
+        (timed(looks_into("a")), timed(looks_into("b")), False),
+        (timed(Shop("a").look), timed(Shop("b").look), False),
+        (partial(look_into, Incomparable()), partial(look_into, Incomparable()), False),
         (Tool(lambda: 1, name="look"), Tool(lambda: 2, name="look"), False),
         ((shop := Shop("a")).look, shop.look, True),
+        (timed(look_into), timed(look_into), True),
         (timed(look_into), timed(defined_again(look_into)), True),
+        (partial(look_into, "a"), partial(look_into, "a"), True),
+        (partial(look_into, shop="a"), partial(defined_again(look_into), shop="a"), True),
+        (partial(timed(look_into), "a"), partial(timed(look_into), "a"), True),
     ],
 )
 def test_only_the_same_function_replaces_a_tool(first: Any, second: Any, is_again: bool) -> None:

@@ -187,9 +187,9 @@ class Chat(Generic[OutputT]):
     def add(self, tool: Callable[..., Any] | Tool[Any]) -> None:
         """Adds a function or a tool, from the next prompt on.
 
-        Tools added to a toolset of the conversation are available from then on, too. A function that is
-        defined again, with the same `__module__` and `__qualname__`, replaces the earlier one: a notebook's
-        cell may be run again.
+        Tools added to a toolset of the conversation are available from then on, too. The same function, or
+        one that is defined again, with the same `__module__` and `__qualname__`, replaces the earlier one,
+        also if it is decorated or made a partial again: a notebook's cell may be run again.
         """
         made = tool if isinstance(tool, Tool) else Tool(as_tool(tool))
         earlier = self._own.tools.get(made.name)

@@ -222,8 +222,9 @@ class Session:
     def add(self, tool: Callable[..., Any] | Tool[Any], /, **hints: Unpack[ToolHints]) -> None:
         """Adds a function or a tool. Clients of a running session are notified, and offer it to their models.
 
-        May be called from any thread, and by tools of the session. A function that is defined again, with the
-        same `__module__` and `__qualname__`, replaces the earlier one: a notebook's cell may be run again.
+        May be called from any thread, and by tools of the session. The same function, or one that is
+        defined again, with the same `__module__` and `__qualname__`, replaces the earlier one, also if it is
+        decorated or made a partial again: a notebook's cell may be run again.
 
         Args:
             tool: A function, whose signature and docstring become the schema, or a tool.

@@ -125,18 +125,33 @@ def combined(toolsets: Sequence[AbstractToolset[Any]]) -> AbstractToolset[Any]:
 
 def is_again(tool: Tool[Any], earlier: Tool[Any]) -> bool:
     """Whether it has the same function, or one defined again, as by a notebook's cell that is run twice."""
-    new, old = tool.function, earlier.function
+    return _is_again(tool.function, earlier.function)
+
+
+def _is_again(new: Callable[..., Any], old: Callable[..., Any]) -> bool:
+    inner = [inspect.unwrap(one) for one in (new, old)]
+    if inner[0] == inner[1]:
+        return True
     name = getattr(new, "__qualname__", None)
     # All lambdas of a module have the same name.
     if name is None or name.endswith("<lambda>"):
         return False
     if any(getattr(new, of, None) != getattr(old, of, None) for of in ("__module__", "__qualname__")):
         return False
-    if getattr(new, "__self__", None) is not getattr(old, "__self__", None):
-        return False
+    bound = [getattr(one, "__self__", None) for one in (new, old)]
+    if bound[0] is not bound[1]:
+        return _is_partial_again(*bound)
     # Other functions of the same definition, such as the closures that one factory makes, share its code.
-    codes = [getattr(inspect.unwrap(one), "__code__", None) for one in (new, old)]
-    return new == old or codes[0] is not codes[1]
+    codes = [getattr(one, "__code__", None) for one in inner]
+    return codes[0] is not codes[1]
+
+
+def _is_partial_again(new: object, old: object) -> bool:
+    if not (isinstance(new, partial) and isinstance(old, partial) and _is_again(new.func, old.func)):
+        return False
+    with suppress(Exception):  # comparing may run user code
+        return bool((new.args, new.keywords) == (old.args, old.keywords))
+    return False
 
 
 def as_tool(function: Callable[..., Any]) -> Callable[..., Any]:
