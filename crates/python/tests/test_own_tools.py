@@ -447,6 +447,47 @@ async def test_a_request_inside_of_a_run_gets_what_it_names_or_all(
     assert disk.wiped == 1
 
 
+async def test_a_request_of_a_tool_is_none_of_the_run_that_calls_the_tool(
+    world: MakeWorld, transport: Transport
+) -> None:
+    inner, disk, runs_own = world(WIPE), Disk(), Disk()
+    model, other = world("call ask {}\n---\ntext {result}").model(), inner.model()
+    for one in (model, other):
+        one.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
+    agent = Agent(model, tools=[runs_own.wipe])
+    offered: list[set[str]] = []
+
+    @agent.tool_plain
+    async def ask() -> str | None:
+        for one in (model, other):
+            async with one._prepared(prompt(), None, ModelRequestParameters(), None) as ready:
+                offered.append(ready.host.toolbox.names)
+        named = ModelRequestParameters(function_tools=[ToolDefinition(name="wipe")])
+        return (await other.request(prompt(), None, named)).text
+
+    result = await agent.run("go")
+    assert offered == [{"wipe", "keep"}] * 2
+    assert (result.output, result.usage.tool_calls) == ("done", 1)
+    assert inner.offered == ["mcp__tools__wipe"]
+    assert (disk.wiped, runs_own.wiped) == (1, 0)
+
+
+async def test_a_run_inside_of_a_tool_decides_about_its_own_names(
+    world: MakeWorld, transport: Transport
+) -> None:
+    inner, disk = world(BOTH), Disk()
+    other = inner.model()
+    other.set_agent_toolsets([disk.wipe, keep], server_name="tools", transport=transport)
+    agent = Agent(world("call ask {}\n---\ntext {result}").model(), tools=[keep])
+
+    @agent.tool_plain
+    async def ask() -> str:
+        return (await by_filter(other, disk).run("go")).output
+
+    assert (await agent.run("go")).output == "done"
+    only_keep_was_offered_and_ran(inner, disk)
+
+
 async def test_a_request_inside_of_another_models_run_gets_all_registered_tools(
     world: MakeWorld, transport: Transport
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
 from importlib import import_module
 from typing import Any
 
@@ -27,13 +28,27 @@ def _found() -> _Find | None:
 
 _find = _found()
 
+_served: ContextVar[RunContext[Any] | None] = ContextVar("toolbridge.served", default=None)
+"""The run for which a tool or a callback is called."""
+
 
 def current_run_context() -> RunContext[Any] | None:
-    """The agent run of this task. `None` without an agent, or if pydantic-ai does not expose it.
+    """The agent run that makes requests in this task.
 
-    In the latter case tools have to be registered with `set_agent_toolsets`.
+    `None` without an agent, in a tool or a callback of a run, which makes requests of its own, or if
+    pydantic-ai does not expose the run. In the last case tools have to be registered with
+    `set_agent_toolsets`.
     """
-    return None if _find is None else _find()
+    run = None if _find is None else _find()
+    return None if run is _served.get() else run
+
+
+def callbacks_context() -> Context:
+    """A copy of the context variables, for tools and callbacks of the current run."""
+    context = copy_context()
+    if _find is not None:
+        context.run(_served.set, _find())
+    return context
 
 
 def knows_runs() -> bool:

@@ -442,7 +442,8 @@ class ClaudeCodeModel(Model[None]):
 
         An agent's run gets them beside the agent's own tools, and a conversation beside its `toolsets`. About
         a name that those have themselves, they alone decide, even if a filter or a `prepare` leaves that tool
-        out. Any other request gets all registered tools, or only those that it names.
+        out. Any other request gets all registered tools, or only those that it names, also if a tool or a
+        callback of a run makes it.
 
         `server_name` and `transport` also apply to agents' tools.
 
@@ -818,7 +819,7 @@ _SHARED = frozenset(
 
 
 def _agents_manager(run: RunContext[Any] | None) -> ToolManager[Any] | None:
-    """The manager of an agent's tools; none for a request that is not the agent's own model's."""
+    """The manager of the tools of an agent's run; none for a request that no run makes."""
     manager = None if run is None else run.tool_manager
     return None if manager is None or manager.tools is None else manager
 

@@ -31,6 +31,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
 from . import _native
+from ._run_context import callbacks_context
 from ._waiting import Stop, completed
 from .deferral import Deferral
 from .errors import InvalidRequestError
@@ -515,7 +516,7 @@ class Host:
     )
     """Whether it is made by a function that a CLI waits for."""
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    context: contextvars.Context = field(default_factory=callbacks_context)
     _running: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
