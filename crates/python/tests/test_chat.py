@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, BinaryContent, RunContext, Tool
-from pydantic_ai.messages import ModelRequest, ModelResponse, PartDeltaEvent, TextPart, TextPartDelta
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    NativeToolReturnPart,
+    PartDeltaEvent,
+    TextPart,
+    TextPartDelta,
+    ToolReturn,
+)
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
 from support import PATIENCE_SECONDS, PICTURE, Transport, World, hanging, named, prompt
@@ -173,6 +183,30 @@ async def test_tools_come_and_go_between_prompts_and_have_the_dependencies(
         assert (await chat.send("greet me")).output == "hello ada"
         with pytest.raises(InvalidRequestError, match="two tools are called `look`"):
             chat.add(Tool(lambda: "", name="look"))
+
+
+async def test_a_conversation_keeps_no_results_but_those_of_its_history(
+    world: MakeWorld, transport: Transport
+) -> None:
+    # The subagent has the first two turns, too. What its tools return is not in the history.
+    start = '{"description": "x", "prompt": "look", "subagent_type": "reader"}'
+    here = world(f"call look {{}}\n---\ntext one\n---\ncall Agent {start}\n---\ntext two")
+    reader = Subagent(description="x", prompt="You read.", tools=["look"])
+    returned: list[weakref.ref[ToolReturn]] = []
+
+    async def look() -> ToolReturn:
+        result = ToolReturn("seen", metadata="a page")
+        returned.append(weakref.ref(result))
+        return result
+
+    model = here.model(transport, agents={"reader": reader})
+    async with model.conversation(toolsets=[look]) as chat:
+        assert (await chat.send("go")).output == "one"
+        assert (await chat.send("go on")).output == "two"
+        gc.collect()
+        assert [result() for result in returned] == [None, None]
+        [seen] = [part for part in chat.messages[1].parts if isinstance(part, NativeToolReturnPart)]
+        assert (seen.content, seen.metadata) == ("seen", "a page")
 
 
 async def test_a_function_that_is_added_again_replaces_itself(world: MakeWorld, transport: Transport) -> None:

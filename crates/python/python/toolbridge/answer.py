@@ -47,7 +47,7 @@ class Reader:
     output_spec: OutputSpec
     native_tools: Mapping[str, str] = field(default_factory=dict)
     """The CLI's own tools that pydantic-ai has a name for, with that name."""
-    values: Mapping[str, tuple[Any, bytes]] = field(default_factory=dict)
+    values: dict[str, tuple[Any, bytes]] = field(default_factory=dict)
     """What this process's tools have returned, by call: the value, and the result made of it."""
 
     def part(self, part: dict[str, Any]) -> ModelResponsePart | None:

@@ -142,6 +142,8 @@ class Chat(Generic[OutputT]):
             self._running.remove(running)
             if stream.cli_response is not None:
                 self._messages += [ModelRequest(parts=[UserPromptPart(prompt)]), stream.get()]
+            if not self._running:
+                self._reader.values.clear()  # no answer needs them any more
 
     def interrupt(self) -> None:
         """Interrupts the current answer and the waiting ones. They end with a `CLIInterruptedError`."""
