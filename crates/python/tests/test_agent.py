@@ -279,14 +279,22 @@ def test_output_of_several_kinds_is_text_or_a_call_of_the_tool_that_it_names() -
     assert said.content == "I do not know."
 
 
-@pytest.mark.thorough  # `test_partial.py` has both kinds, streamed
-@pytest.mark.parametrize("is_streamed", [True, False])
-@pytest.mark.parametrize("before", ["text Let me | see.\n", ""], ids=["text", ""])
+CHOSEN = [
+    ('{"kind": "final_result", "value": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
+    ('{"kind": "text", "value": "I do not know."}', "I do not know."),
+]
+
+
 @pytest.mark.parametrize(
-    ("handed_in", "output"),
+    ("before", "handed_in", "output", "is_streamed"),
     [
-        ('{"kind": "final_result", "value": {"name": "Oslo", "people": 1}}', City(name="Oslo", people=1)),
-        ('{"kind": "text", "value": "I do not know."}', "I do not know."),
+        ("text Let me | see.\n", *CHOSEN[1], True),
+        *(  # `test_partial.py` has both kinds, streamed
+            pytest.param(before, *chosen, is_streamed, marks=pytest.mark.thorough)
+            for before in ("text Let me | see.\n", "")
+            for chosen in CHOSEN
+            for is_streamed in (True, False)
+        ),
     ],
 )
 async def test_output_that_may_be_text_may_be_streamed(
