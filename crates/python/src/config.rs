@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
+use pyo3::pyfunction;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use toolbridge::claude::{Conversation, Settings, find_cli};
+use toolbridge::claude::{self, Conversation, Settings};
 use toolbridge::core::set;
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Input, Request, ServerInfo};
+
+use crate::error;
 
 /// Settings shared by all requests of a model.
 #[derive(Clone, Deserialize)]
@@ -61,9 +64,8 @@ impl ModelConfig {
             .guard(self.guard)
             .inherit_env(self.inherit_env)
             .tool_parameter_restrictions(self.restrictions);
-        let bundled = || self.bundled_cli.filter(|_| find_cli(None).is_err());
         set! { builder:
-            cli = self.cli.or_else(bundled),
+            cli = self.cli.or_else(|| bundled_if_needed(self.bundled_cli)),
             strict_mcp_config = self.strict_mcp_config,
             allow_own_tools = self.allow_own_tools,
             max_concurrent_requests = self.max_concurrent_requests,
@@ -72,6 +74,17 @@ impl ModelConfig {
         }
         builder.settings(self.settings.settings()?).build()
     }
+}
+
+/// The CLI that a model starts if no path is given.
+#[pyfunction]
+pub(crate) fn find_cli(bundled: Option<PathBuf>) -> error::Result<PathBuf> {
+    Ok(claude::find_cli(bundled_if_needed(bundled).as_deref())?)
+}
+
+/// The CLI bundled with a Python package, if no other is found.
+fn bundled_if_needed(bundled: Option<PathBuf>) -> Option<PathBuf> {
+    bundled.filter(|_| claude::find_cli(None).is_err())
 }
 
 fn invalid_request(reason: impl Into<String>) -> ClaudeCodeError {

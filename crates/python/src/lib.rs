@@ -38,6 +38,8 @@ mod _native {
     #[pymodule_export]
     use crate::chat::Chat;
     #[pymodule_export]
+    use crate::config::find_cli;
+    #[pymodule_export]
     use crate::documents::Documents;
     #[pymodule_export]
     use crate::hook::check_hook_event;

@@ -125,6 +125,16 @@ class World:
             "timeout": PATIENCE_SECONDS,
         }
 
+    @property
+    def packages(self) -> Path:
+        """A folder with the package `claude-agent-sdk`, which contains the CLI."""
+        folder = self.root / "packages"
+        bundled = folder / "claude_agent_sdk" / "_bundled"
+        bundled.mkdir(parents=True)
+        (bundled.parent / "__init__.py").touch()
+        (bundled / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
+        return folder
+
     def model(self, transport: Transport | None = None, **options: Any) -> ClaudeCodeModel:
         """A model that only has access to this world; the server of agents' tools is called `tools`."""
         model = ClaudeCodeModel(**{**self.options, **options})

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support import PATIENCE_SECONDS, World, named, soon
+from support import PATIENCE_SECONDS, World, soon
 
 MakeWorld = Callable[[str], World]
 
@@ -86,19 +86,20 @@ def shows(shown: list[str], printed: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
 
 
-def run(here: World, command: str, where: Path) -> tuple[list[str], bool]:
-    """What a command prints, with the paths that a reader would see, and whether it succeeded."""
-    folder = here.root / "bin"
-    folder.mkdir(exist_ok=True)
-    if not (folder / "claude").exists():
-        (folder / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
+def run(here: World, packages: Path, command: str, where: Path) -> tuple[list[str], bool]:
+    """What a command prints, with the paths that a reader would see, and whether it succeeded.
+
+    There is no CLI but that of the package `claude-agent-sdk`: no `claude` is on the PATH.
+    """
+    folders = os.environ["PATH"].split(os.pathsep)
     # Not resolved: a virtual environment's interpreter is a link.
-    path = [str(folder), str(Path(sys.executable).parent), os.environ["PATH"]]
+    path = [str(Path(sys.executable).parent), *(one for one in folders if not Path(one, "claude").exists())]
     done = subprocess.run(
-        ["sh", "-c", f"exec 2>&1; {command}"],
+        ["/bin/sh", "-c", f"exec 2>&1; {command}"],
         env={
             **here.environment,
             "PATH": os.pathsep.join(path),
+            "PYTHONPATH": str(packages),
             "TMPDIR": str(here.sessions),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONWARNINGS": WARNINGS,
@@ -134,10 +135,11 @@ def repeat(
         if used and block in known_blocks and all(programs[name] == known.get(name) for name in used):
             continue
         here = world(block.script or "error 500 nobody was to be asked")
+        packages = here.packages
         for name, program in programs.items():
             ((where or here.home) / name).write_text(changed(program))
         for step in block.steps:
-            printed, well = run(here, step.command, where or here.home)
+            printed, well = run(here, packages, step.command, where or here.home)
             if not shows(step.shown, printed):
                 wrong.append((step, printed))
             says_so = any(re.match(r"(\w+\.)*\w*Error: ", line) for line in printed)

@@ -24,6 +24,7 @@ from toolbridge import (
     ClaudeCodeModel,
     ClaudeCodeModelSettings,
     CLIExecutionError,
+    CLINotFoundError,
     Deny,
     Effort,
     Hook,
@@ -262,19 +263,32 @@ async def test_names_that_the_cli_would_reject_are_errors(world: MakeWorld) -> N
     assert raised.value.hint
 
 
+@pytest.mark.skipif(
+    any(Path(folder, "claude").exists() for folder in ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin")),
+    reason="a CLI is installed for all users",
+)
 async def test_the_cli_of_a_python_package_is_found(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = world("text ok")
-    package = here.root / "claude_agent_sdk"
-    (package / "_bundled").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "_bundled" / "claude").symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
-    monkeypatch.syspath_prepend(here.root)
+    packages = here.packages
+    monkeypatch.syspath_prepend(packages)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("HOME", str(here.home))
     model = ClaudeCodeModel(**{**here.options, "cli_path": None})
     assert (await model.request(prompt(), None, ModelRequestParameters())).text == "ok"
+    bundled = packages / "claude_agent_sdk/_bundled/claude"
+    assert toolbridge.find_cli() == bundled
+    # One on the PATH is preferred.
+    on_path = here.root / "claude"
+    on_path.symlink_to(named("TOOLBRIDGE_TEST_CLAUDE"))
+    monkeypatch.setenv("PATH", str(here.root))
+    assert toolbridge.find_cli() == on_path
+    on_path.unlink()
+    bundled.unlink()
+    with pytest.raises(CLINotFoundError) as raised:
+        toolbridge.find_cli()
+    assert raised.value.hint
 
 
 def test_the_constants_have_the_names_and_values_of_the_specification() -> None:

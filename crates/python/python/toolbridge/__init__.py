@@ -7,6 +7,7 @@ names such as `claude-code:sonnet`; see `model_names`.
 """
 
 from . import model_names
+from ._executable import find_cli
 from ._native import (
     LENGTH_PREFIX_SIZE,
     MAX_MESSAGE_SIZE,
@@ -147,6 +148,7 @@ __all__ = [
     "ask",
     "ask_sync",
     "current_client",
+    "find_cli",
     "model_names",
     "portable_history",
     "read_only",

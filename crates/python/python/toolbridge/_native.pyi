@@ -34,6 +34,7 @@ __all__ = [
     "Task",
     "__version__",
     "check_hook_event",
+    "find_cli",
     "shutdown",
 ]
 
@@ -253,4 +254,5 @@ class Scripted:
     def close(self) -> None: ...
 
 def check_hook_event(event: str) -> None: ...
+def find_cli(bundled: str | PathLike[str] | None) -> Path: ...
 def shutdown() -> None: ...
