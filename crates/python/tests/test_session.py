@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import RunContext, ToolReturn
+from pydantic_ai import Agent, RunContext, ToolReturn
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
@@ -32,6 +32,7 @@ from support import (
     hanging,
     prompt,
     soon,
+    text_of,
 )
 
 import toolbridge.session
@@ -454,3 +455,14 @@ def named_result_read() -> None:
 
 
 named_result_read.__name__ = "result_read"
+
+
+async def test_models_and_sessions_start_no_bridge_that_a_variable_names(
+    world: MakeWorld, short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, name = world('call add {"a": 40, "b": 2}\n---\ntext {result}'), "TOOLBRIDGE_BRIDGE"
+    monkeypatch.setenv(name, "/bin/false")
+    model = here.model("stdio", env={**here.environment, name: "/bin/false"})
+    assert (await Agent(model, tools=[add]).run("go")).output == "42"
+    with Session(add, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        assert text_of(bridge.call("add", a=1, b=2)) == "3"
