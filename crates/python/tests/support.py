@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
-from toolbridge import ClaudeCodeModel
+from toolbridge import ClaudeCodeError, ClaudeCodeModel
 
 # Longer than anything here takes on a busy machine. A test that reaches it has failed.
 PATIENCE_SECONDS = 120.0
@@ -43,6 +43,11 @@ PICTURE = bytes.fromhex(
 # An interpreter that turns every warning into an error, except for that of pydantic-ai's own `run_sync`,
 # which creates the loop that Python 3.12 warns about.
 PYTHON = [sys.executable, "-W", "error", "-W", "ignore:There is no current event loop:DeprecationWarning"]
+
+# Words of Rust: paths, types, and calls such as `expand_prompts(true)`.
+RUST = re.compile(
+    r"::|&str|\b[ui](8|16|32|64|size)\b|\bf64\b|\b(struct|enum|variant|Vec|HashMap)\b|\bSome\(|\((true|false)\)"
+)
 
 REMINDER = re.compile(r"\n*<system-reminder>.*?</system-reminder>\n*", re.DOTALL)
 
@@ -288,6 +293,11 @@ class Bridge:
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """Calls a tool, asks for progress, and returns the result."""
         return self.ask("tools/call", name=tool, arguments=arguments, _meta={"progressToken": "p"})
+
+
+def has_no_word_of_rust(error: ClaudeCodeError) -> None:
+    """Checks that the message and the hint of an error are for users of Python."""
+    assert not RUST.search(f"{error} {error.hint}"), f"{error} {error.hint}"
 
 
 def text_of(result: dict[str, Any]) -> str:

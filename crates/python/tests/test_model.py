@@ -14,7 +14,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
-from support import PATIENCE_SECONDS, Transport, World, hanging, named, prompt
+from support import PATIENCE_SECONDS, Transport, World, hanging, has_no_word_of_rust, named, prompt
 
 import toolbridge
 from toolbridge import (
@@ -191,8 +191,9 @@ async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:
     ],
 )
 def test_invalid_settings_are_reported_at_once(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidRequestError, match=message):
+    with pytest.raises(InvalidRequestError, match=message) as raised:
         ClaudeCodeModel(**options)
+    has_no_word_of_rust(raised.value)
     with pytest.raises(ValueError, match=message):
         ClaudeCodeModel(**options)
 
