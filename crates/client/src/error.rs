@@ -198,7 +198,7 @@ impl Hint for ServerError {
                 "check the certificate, and that the URL begins with `https` only if the server has one"
             }
             Self::Status { status: 401 | 403, .. } => {
-                "give a token with `bearer`, or what the server requires with `header`"
+                "give a token with `bearer`, or the header that the server requires"
             }
             Self::Status { status: 404, .. } | Self::NotMcp { .. } => {
                 "check the path of the URL; many servers are at `/mcp`"
