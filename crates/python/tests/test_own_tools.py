@@ -504,7 +504,8 @@ async def test_a_request_inside_of_another_models_run_gets_all_registered_tools(
     async def ask() -> str | None:
         return (await model.request(prompt(), None, ModelRequestParameters())).text
 
-    assert (await agent.run("go")).output == "over"
+    result = await agent.run("go")
+    assert (result.output, result.usage.requests) == ("over", 2)
     assert set(here.offered) == {"mcp__tools__keep", "mcp__tools__wipe"}
     assert disk.wiped == 1
 

@@ -33,14 +33,17 @@ _served: ContextVar[RunContext[Any] | None] = ContextVar("toolbridge.served", de
 
 
 def current_run_context() -> RunContext[Any] | None:
-    """The agent run that makes requests in this task.
+    """The agent run whose request this task makes.
 
     `None` without an agent, in a tool or a callback of a run, which makes requests of its own, or if
     pydantic-ai does not expose the run. In the last case tools have to be registered with
     `set_agent_toolsets`.
     """
     run = None if _find is None else _find()
-    return None if run is _served.get() else run
+    if run is None or run is _served.get():
+        return None
+    # Between its requests, as in the tools of other models, a run has no list of tools.
+    return None if run.tool_manager is None or run.tool_manager.tools is None else run
 
 
 def callbacks_context() -> Context:
