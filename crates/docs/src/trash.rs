@@ -122,7 +122,9 @@ impl Trash {
     /// text.
     pub(crate) fn forget(&self, root: &Root, path: &RelPath) {
         if let Ok((folder, entries)) = self.kept(root, path) {
-            entries.iter().for_each(|entry| remove(folder.as_fd(), entry));
+            for entry in &entries {
+                remove(folder.as_fd(), entry);
+            }
         }
     }
 }
