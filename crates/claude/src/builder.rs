@@ -129,7 +129,9 @@ impl ClaudeCodeModelBuilder {
     ///
     /// A request that a tool, a hook or another callback of a request makes neither waits nor counts: the
     /// request that has called it may be the one it would wait for. This applies to the function's own task,
-    /// not to tasks that it spawns.
+    /// not to tasks that it spawns: a request of those waits. If all running requests wait for functions of this
+    /// process for as long as the time limit of a waiting request, without a break, that one ends with an error
+    /// ([`ExecutionKind::Blocked`](crate::ExecutionKind::Blocked)): one of the functions may be waiting for it.
     pub fn max_concurrent_requests(mut self, most: usize) -> Self {
         self.max_concurrent_requests = Some(most);
         self

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_ipc::Session;
 use tracing::Instrument as _;
@@ -13,9 +13,10 @@ use tracing::Instrument as _;
 use crate::ClaudeCodeError;
 use crate::driver::{Answer, Command, Driver, Turn};
 use crate::error::ExecutionKind;
-use crate::model::Place;
+use crate::model::{Permit, Place};
 use crate::process::Group;
 use crate::stream::{Events, ResponseStream, Signals};
+use crate::waits::Waits;
 
 /// A CLI process and its driver task. Dropping it ends both.
 pub(crate) struct Cli {
@@ -50,11 +51,12 @@ impl Cli {
     /// Drives a CLI that has been started.
     pub(crate) fn new(
         held: Held,
-        permit: Option<OwnedSemaphorePermit>,
-        driver: impl FnOnce(mpsc::UnboundedReceiver<Command>) -> Driver,
+        permit: Option<Arc<Permit>>,
+        driver: impl FnOnce(Waits, mpsc::UnboundedReceiver<Command>) -> Driver,
     ) -> Self {
         let (commands, receiver) = mpsc::unbounded_channel();
-        let driver = driver(receiver);
+        let waits = permit.as_ref().map(|permit| permit.waits.clone()).unwrap_or_default();
+        let driver = driver(waits, receiver);
         let driving = async move {
             let _permit = permit;
             driver.drive().await;

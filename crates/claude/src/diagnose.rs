@@ -33,6 +33,16 @@ pub(crate) fn unknown(server: &str) -> ClaudeCodeError {
     ClaudeCodeError::bridge(server, "the CLI does not list it; a policy may forbid MCP servers")
 }
 
+/// Error for a request that may never begin.
+pub(crate) fn blocked(most: usize, limit: Duration) -> ClaudeCodeError {
+    let seconds = limit.as_secs_f64();
+    let message = format!(
+        "the request has not begun within {seconds} s: all requests that may run at a time ({most}) wait for \
+         functions of this process, and one of these may wait for this request"
+    );
+    ClaudeCodeError::execution(ExecutionKind::Blocked, message)
+}
+
 /// Explains a missing result from the CLI's exit status and stderr.
 pub(crate) fn no_result(
     status: Option<ExitStatus>,

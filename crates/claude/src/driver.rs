@@ -57,7 +57,7 @@ const LAST_OUTPUT: Duration = Duration::from_millis(500);
 const WAIT_POLL: Duration = Duration::from_millis(100);
 
 /// A timeout that is never reached in practice.
-const UNLIMITED: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+pub(crate) const UNLIMITED: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 /// Settings that apply to all turns of a CLI.
 pub(crate) struct Plan {
@@ -224,6 +224,7 @@ impl Driver {
         plan: Plan,
         (process, pipes): (Process, Pipes),
         offer: Option<Offer>,
+        waits: Waits,
         commands: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
         let control = Arc::new(Control::new(pipes.stdin));
@@ -245,7 +246,7 @@ impl Driver {
             deadline: Instant::now() + UNLIMITED,
             limit: UNLIMITED,
             began: Instant::now(),
-            waits: Waits::default(),
+            waits,
             waited: Duration::ZERO,
             plan,
             commands,
@@ -831,7 +832,7 @@ mod tests {
         };
         let cli = Process::start(std::process::Command::new("/bin/cat"), None).unwrap();
         let (_, commands) = mpsc::unbounded_channel();
-        let mut driver = Driver::new(plan, cli, None, commands);
+        let mut driver = Driver::new(plan, cli, None, Waits::default(), commands);
         let (events, stream) = ResponseStream::new(Signals::default(), ());
         driver.begin(Turn {
             prompt: json!({}),

@@ -158,6 +158,9 @@ pub enum ExecutionKind {
     NoConversation,
     /// The reader of the stream left too much of it unread.
     SlowConsumer,
+    /// It could not begin: all requests that may run wait for functions of this process, perhaps for one that waits
+    /// for this request.
+    Blocked,
     /// Anything else that the CLI reports as an error.
     Other,
 }
@@ -191,6 +194,10 @@ impl ExecutionKind {
                 ),
             ),
             Self::SlowConsumer => ("slow_consumer", Some("read the stream as it comes, or use `request`")),
+            Self::Blocked => (
+                "blocked",
+                Some("make the request in the function's own task, or raise `max_concurrent_requests`"),
+            ),
             Self::Other => ("other", None),
         }
     }

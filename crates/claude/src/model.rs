@@ -1,18 +1,24 @@
 //! The model: the CLI with tools of this process.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
 
 use crate::builder::{ClaudeCodeModelBuilder, Options};
+use crate::diagnose::blocked;
+use crate::driver::UNLIMITED;
 use crate::offer::ServerTools;
 use crate::opaque::Opaque;
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::stream::{ResponseStream, Signals};
+use crate::waits::Waits;
 use crate::warm::Warm;
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
@@ -58,7 +64,19 @@ pub(crate) struct Inner {
 
 /// One for each CLI that may run, except those of conversations, which may stay open for any time.
 #[derive(Debug, Clone)]
-pub(crate) struct Permits(pub(crate) Arc<Semaphore>);
+pub(crate) struct Permits {
+    free: Arc<Semaphore>,
+    most: usize,
+    held: Arc<Mutex<Vec<Weak<Permit>>>>,
+}
+
+/// The permission to run a CLI, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    /// The time in which the CLI waits for functions of this process.
+    pub(crate) waits: Waits,
+    _permit: OwnedSemaphorePermit,
+}
 
 impl Default for Permits {
     fn default() -> Self {
@@ -68,7 +86,57 @@ impl Default for Permits {
 
 impl Permits {
     pub(crate) fn new(most: usize) -> Self {
-        Self(Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))))
+        let most = most.min(Semaphore::MAX_PERMITS);
+        Self { free: Arc::new(Semaphore::new(most)), most, held: Arc::default() }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Weak<Permit>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hold(&self, permit: OwnedSemaphorePermit) -> Arc<Permit> {
+        let permit = Arc::new(Permit { waits: Waits::default(), _permit: permit });
+        let mut held = self.held();
+        held.retain(|permit| permit.strong_count() > 0);
+        held.push(Arc::downgrade(&permit));
+        permit
+    }
+
+    /// Takes one that is free.
+    pub(crate) fn try_take(&self) -> Option<Arc<Permit>> {
+        let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
+        Some(self.hold(permit))
+    }
+
+    /// Waits for one.
+    ///
+    /// # Errors
+    ///
+    /// When all CLIs that have one have waited for functions of this process for `limit`: one of these may wait for
+    /// this, and then none would ever be free.
+    pub(crate) async fn take(&self, limit: Duration) -> Result<Arc<Permit>, ClaudeCodeError> {
+        let began = Instant::now();
+        let mut permit = pin!(Arc::clone(&self.free).acquire_owned());
+        loop {
+            let now = Instant::now();
+            let since = self.all_wait_since().map_or(now, |since| since.max(began));
+            let due = since + limit.min(UNLIMITED);
+            if due <= now {
+                return Err(blocked(self.most, limit));
+            }
+            // The semaphore is never closed.
+            if let Ok(Ok(permit)) = timeout_at(due, permit.as_mut()).await {
+                return Ok(self.hold(permit));
+            }
+        }
+    }
+
+    /// Since when all CLIs that have one wait for functions of this process, if they do.
+    fn all_wait_since(&self) -> Option<Instant> {
+        let held: Vec<_> = self.held().iter().filter_map(Weak::upgrade).collect();
+        let since: Vec<_> = held.iter().map(|permit| permit.waits.since()).collect::<Option<_>>()?;
+        // One that has just been taken may not be among them yet.
+        since.into_iter().max().filter(|_| held.len() == self.most)
     }
 }
 

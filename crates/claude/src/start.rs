@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use toolbridge_core::CancellationToken;
 use toolbridge_ipc::session_dir;
 use tracing::Span;
@@ -19,7 +19,7 @@ use crate::history::{Offered, session};
 use crate::hook::HookShape;
 use crate::launch::{Launch, LaunchContext};
 use crate::locate::find_cli;
-use crate::model::{ClaudeCodeModel, Place};
+use crate::model::{ClaudeCodeModel, Permit, Place};
 use crate::names::uncalled;
 use crate::offer::{Channel, Described, Offer, ServerTools, unconfirmed_tools};
 use crate::process::{self, Process};
@@ -200,7 +200,7 @@ impl ClaudeCodeModel {
         interrupt: &CancellationToken,
     ) -> Result<Cli, ClaudeCodeError> {
         let options = &self.0.options;
-        let permit = self.permit(spec.stays_open, interrupt).await?;
+        let permit = self.permit(spec, interrupt).await?;
         // With `Read`, the model can read the file to which the CLI writes a long result.
         let limit = (!spec.settings.offers_builtin("Read")).then(|| max_chars(spec.version));
         let (offer, entry) = match &spec.tools {
@@ -230,26 +230,26 @@ impl ClaudeCodeModel {
         let cli = Process::start(command, Some(room))?;
         let session = offer.as_ref().and_then(Offer::session).cloned();
         let held = Held { group: cli.0.group(), session };
-        Ok(Cli::new(held, permit, |commands| Driver::new(plan, cli, offer, commands)))
+        Ok(Cli::new(held, permit, |waits, commands| Driver::new(plan, cli, offer, waits, commands)))
     }
 
     /// Waits until one more CLI may run. Ends a waiting CLI to make room.
     async fn permit(
         &self,
-        stays_open: bool,
+        spec: &CliSpec,
         interrupt: &CancellationToken,
-    ) -> Result<Option<OwnedSemaphorePermit>, ClaudeCodeError> {
-        if is_awaited() || stays_open {
+    ) -> Result<Option<Arc<Permit>>, ClaudeCodeError> {
+        if is_awaited() || spec.stays_open {
             return Ok(None);
         }
-        let permits = &self.0.permits.0;
-        if let Ok(permit) = Arc::clone(permits).try_acquire_owned() {
+        let permits = &self.0.permits;
+        if let Some(permit) = permits.try_take() {
             return Ok(Some(permit));
         }
         self.0.warm.end_one();
+        let limit = spec.settings.timeout.unwrap_or(DEFAULT_TIMEOUT);
         tokio::select! {
-            // The semaphore is never closed.
-            permit = Arc::clone(permits).acquire_owned() => Ok(permit.ok()),
+            permit = permits.take(limit) => permit.map(Some),
             () = interrupt.cancelled() => Err(ClaudeCodeError::CliInterrupted { result: None }),
         }
     }

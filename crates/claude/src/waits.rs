@@ -58,6 +58,11 @@ impl Waits {
         self.lock().count > 0
     }
 
+    /// Since when at least one function has been running without a break.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        self.lock().since
+    }
+
     /// The total time so far in which at least one function was running.
     pub(crate) fn total(&self) -> Duration {
         let waited = self.lock();

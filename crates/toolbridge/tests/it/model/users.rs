@@ -1,14 +1,15 @@
 //! One model, many users: requests are isolated from each other, and their number is limited.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio::sync::Notify;
-use toolbridge::claude::PermissionRequest;
-use toolbridge::{CallContext, ClaudeCodeError, NoArgs, Permission, Request, Toolset};
+use toolbridge::claude::{ExecutionKind, PermissionRequest};
+use toolbridge::{CallContext, ClaudeCodeError, Hint as _, NoArgs, Permission, Request, Settings, Toolset};
 use toolbridge_scripted::{Block, Turn, thorough};
 
 use super::support::{PATIENCE, Tools, World, notified, program, transports};
@@ -159,14 +160,64 @@ async fn a_request_in_a_tool_call_does_not_wait_for_the_request_that_makes_the_c
     world.nothing_is_left();
 }
 
+/// Accepts a prompt and never answers; so many real CLIs would need much memory.
+fn silent(world: &World) -> PathBuf {
+    let ready = r#"{"type":"control_response","response":{"subtype":"success","request_id":"toolbridge_1","response":{}}}"#;
+    program(world, "claude", &format!("read -r line; echo '{ready}'; cat > /dev/null"))
+}
+
+#[tokio::test]
+async fn a_request_that_a_running_function_may_wait_for_does_not_wait_for_ever() {
+    let world = World::answering(|request| match (&*request.prompt(), request.tool_results().first()) {
+        ("outer", None) => Turn::blocks(vec![Block::call("ask", json!({}))]),
+        ("outer", Some(result)) => Turn::text(format!("the tool says {}", result.text())),
+        (prompt, _) => Turn::text(format!("you said {prompt}")),
+    });
+    let model = world.builder().max_concurrent_requests(1).build().unwrap();
+    let inner = model.clone();
+    let errors = Arc::new(Mutex::new(Vec::new()));
+    let list = Arc::clone(&errors);
+    let short = || Settings::default().timeout(Duration::from_secs(1));
+    let ask = async move |_: NoArgs| {
+        let inner = inner.clone();
+        // Nothing tells that this task belongs to the call.
+        let asking =
+            tokio::spawn(async move { inner.request(Request::new("inner").settings(short())).await });
+        let error = asking.await.unwrap().unwrap_err();
+        list.lock().unwrap().push(error);
+        "nothing"
+    };
+    let tools = Toolset::builder().tool("ask", "Asks", ask).build().unwrap();
+    let asking = model.request(Request::new("outer").tools(tools));
+    let answer = tokio::time::timeout(PATIENCE, asking).await.expect("it does not wait for itself").unwrap();
+    assert_eq!(answer.text(), "the tool says nothing");
+    let error = errors.lock().unwrap().remove(0);
+    assert!(
+        matches!(&error, ClaudeCodeError::CliExecution { kind: ExecutionKind::Blocked, .. }),
+        "{error:?}"
+    );
+    assert_eq!(
+        error.to_string(),
+        "the request has not begun within 1 s: all requests that may run at a time (1) wait for functions of this \
+         process, and one of these may wait for this request"
+    );
+    assert!(error.hint().unwrap().contains("`max_concurrent_requests`"), "{error:?}");
+
+    // A request that waits for its model will end, so others wait for it as long as it takes.
+    let model = world.builder().cli(silent(&world)).max_concurrent_requests(1).build().unwrap();
+    let running = model.request_stream("go").await.unwrap();
+    let waiting = model.request(Request::new("inner").settings(short()));
+    let waiting = tokio::time::timeout(Duration::from_secs(3), waiting).await;
+    assert!(waiting.is_err(), "it waits: {waiting:?}");
+    drop(running);
+    world.nothing_is_left_soon();
+}
+
 #[tokio::test]
 async fn twice_as_many_requests_as_cores_run_at_a_time_by_default() {
     let most = 2 * std::thread::available_parallelism().unwrap().get();
     let world = World::new("text ok");
-    // It accepts a prompt and never answers; so many real ones would need much memory.
-    let ready = r#"{"type":"control_response","response":{"subtype":"success","request_id":"toolbridge_1","response":{}}}"#;
-    let cli = program(&world, "claude", &format!("read -r line; echo '{ready}'; cat > /dev/null"));
-    let model = world.builder().cli(cli).build().unwrap();
+    let model = world.builder().cli(silent(&world)).build().unwrap();
     let mut running = Vec::new();
     for _ in 0..most {
         running.push(model.request_stream("go").await.unwrap());
