@@ -184,7 +184,7 @@ pub(crate) fn unconfirmed_tools(
         }
     };
     let unknown = restrictions.tools().filter(|tool| !is_among(tool, &own, server));
-    let restricted =
-        unknown.map(|tool| if may_come(tool) { Ok(tool.to_owned()) } else { Err(no_such_tool(tool)) });
+    let restricted = unknown
+        .map(|tool| if may_come(tool) { Ok(tool.to_owned()) } else { Err(no_such_tool(tool, &own, server)) });
     restricted.chain(settings.unknown_builtins().map(|tool| Ok(tool.to_owned()))).collect()
 }

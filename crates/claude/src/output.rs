@@ -195,7 +195,7 @@ impl Driver {
         let is_missing = |tool: &&String| !is_among(tool, &started.tools, self.server());
         let Some(tool) = self.plan.unconfirmed_tools.iter().find(is_missing) else { return Ok(()) };
         if self.plan.restrictions.tools().any(|restricted| restricted == tool) {
-            return Err(no_such_tool(tool));
+            return Err(no_such_tool(tool, &started.tools, self.server()));
         }
         Err(unknown_name(
             "built-in tool",

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolbridge_core::{Fault, RawJson, Schema};
+use toolbridge_core::{Fault, RawJson, Schema, did_you_mean};
 
 use crate::ClaudeCodeError;
+use crate::names::BUILTIN_TOOLS;
 
 /// Restrictions by tool and parameter; all schemas of a parameter must match.
 #[derive(Debug, Clone, Default)]
@@ -38,11 +39,17 @@ pub(crate) fn is_among(restricted: &str, tools: &[String], server: Option<&str>)
     tools.iter().any(|tool| canonical(tool) == restricted || bare(tool, server) == Some(restricted))
 }
 
-/// A restriction of a missing tool has no effect: most likely the name is wrong.
-pub(crate) fn no_such_tool(restricted: &str) -> ClaudeCodeError {
+/// A restriction of a missing tool has no effect: most likely the name is wrong. `tools` are those that there are, as
+/// named by the CLI.
+pub(crate) fn no_such_tool(restricted: &str, tools: &[String], server: Option<&str>) -> ClaudeCodeError {
+    let own = tools.iter().flat_map(|tool| [Some(tool.as_str()), bare(tool, server)]).flatten();
+    let is_builtin = BUILTIN_TOOLS.contains(&restricted);
+    let mut near = did_you_mean(restricted, own.chain(BUILTIN_TOOLS.iter().copied()));
+    if near.is_empty() || is_builtin {
+        near = "; offer it (`builtin_tools` for the CLI's own), or correct its name".into();
+    }
     ClaudeCodeError::invalid(format!(
-        "parameters of `{restricted}` are restricted, but the request has no such tool; \
-         offer it (`builtin_tools` for the CLI's own), or correct its name"
+        "parameters of `{restricted}` are restricted, but the request has no such tool{near}"
     ))
 }
 

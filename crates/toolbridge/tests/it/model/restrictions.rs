@@ -115,23 +115,30 @@ async fn calls_within_the_restrictions_run() {
 async fn a_restriction_of_a_missing_tool_is_an_error() {
     let world = World::new("text ok");
     let rule = |tool: &'static str| (tool, "a", json!(true));
-    let missing = async |builder: ClaudeCodeModelBuilder, tool: &'static str| {
+    let missing = async |builder: ClaudeCodeModelBuilder, tool: &'static str, rest: &str| {
         let model = builder.tool_parameter_restrictions([rule(tool)]).build().unwrap();
         let outcome = model.request(Request::new("go").tools(Tools::new().toolset())).await;
         let error = outcome.expect_err(tool).to_string();
-        let want = format!("parameters of `{tool}` are restricted, but the request has no such tool; ");
-        assert!(error.starts_with(&want), "{error}");
+        let want = format!("parameters of `{tool}` are restricted, but the request has no such tool; {rest}");
+        assert_eq!(error, want);
     };
+    let offer = "offer it (`builtin_tools` for the CLI's own), or correct its name";
     // Detected before anything starts.
-    for tool in ["Bash", "ad", "mcp__tools__ad", "mcp__other__add"] {
-        missing(world.builder(), tool).await;
+    for (tool, rest) in [
+        ("Bash", offer),
+        ("Raed", "did you mean `Read`?"),
+        ("ad", "did you mean `add`?"),
+        ("mcp__tools__ad", "did you mean `mcp__tools__add`?"),
+        ("mcp__other__remove", offer),
+    ] {
+        missing(world.builder(), tool, rest).await;
     }
     assert!(world.scripted.requests().is_empty());
     // Only the CLI knows its built-in tools.
     if thorough() {
-        missing(world.builder().claude_code(true), "Bsh").await;
+        missing(world.builder().claude_code(true), "Bsh", "did you mean `Bash`?").await;
     }
-    missing(world.builder().builtin_tools(["Frobnicate"]), "Frobnicate").await;
+    missing(world.builder().builtin_tools(["Frobnicate"]), "Frobnicate", offer).await;
     // A tool that the request filters out still counts as existing.
     let model = world.builder().tool_parameter_restrictions([rule("add")]).build().unwrap();
     model.request(Request::new("go").tools(Tools::new().toolset()).only(["look"])).await.unwrap();
