@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::RawJson;
 
-use crate::names::names;
+use crate::names::{misspelt, names};
 use crate::opaque::Opaque;
 use crate::restriction::Restrictions;
 
@@ -182,6 +182,20 @@ pub(crate) struct HookShape {
 }
 
 impl HookShape {
+    /// What is wrong with the matcher, if it names a tool that is almost a built-in one: the hook would never be called.
+    pub(crate) fn misspelt(&self) -> Option<String> {
+        let is_about_tool = matches!(
+            self.event,
+            HookEvent::PreToolUse
+                | HookEvent::PostToolUse
+                | HookEvent::PostToolUseFailure
+                | HookEvent::PermissionRequest
+                | HookEvent::PermissionDenied
+        );
+        let fault = self.matcher.split('|').filter(|_| is_about_tool).find_map(misspelt)?;
+        Some(format!("a hook for `{}`: {fault}", self.event))
+    }
+
     /// Its entry in `initialize`.
     pub(crate) fn to_cli(&self, place: usize) -> Value {
         let mut entry = json!({ "hookCallbackIds": [format!("{HOOK}{place}")] });

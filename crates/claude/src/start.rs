@@ -159,6 +159,9 @@ impl ClaudeCodeModel {
         if let Some(error) = callbacks.hooks.iter().find_map(|hook| uncalled(&hook.shape.event.to_string())) {
             return Err(error);
         }
+        if let Some(fault) = callbacks.hooks.iter().find_map(|hook| hook.shape.misspelt()) {
+            return Err(ClaudeCodeError::invalid(fault));
+        }
         let spec = CliSpec {
             hooks: callbacks.hooks.iter().map(|hook| hook.shape.clone()).collect(),
             cli,

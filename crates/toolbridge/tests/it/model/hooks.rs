@@ -117,6 +117,24 @@ async fn stopping_before_a_tool_ends_the_request_after_the_tool_has_run() {
 }
 
 #[tokio::test]
+async fn a_hook_for_a_misspelt_tool_is_an_error() {
+    let world = World::new("text ok");
+    let hook = |_| std::future::ready(HookOutput::default());
+    for (event, matcher) in [(HookEvent::PreToolUse, "Raed"), (HookEvent::PostToolUse, "Bash|Raed")] {
+        let message = format!("a hook for `{event}`: there is no built-in tool `Raed`; did you mean `Read`?");
+        let error = world.model().request(Request::new("go").hook(event, matcher, hook)).await.unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+    assert!(world.scripted.requests().is_empty());
+    let mut request = Request::new("go").hook(HookEvent::UserPromptSubmit, "Raed", hook);
+    for matcher in ["", "*", "Bash|Task", "mcp__tools__raed", "Raed.*", "Frobnicate"] {
+        request = request.hook(HookEvent::PreToolUse, matcher, hook);
+    }
+    assert_eq!(world.model().request(request).await.unwrap().text(), "ok");
+    world.nothing_is_left();
+}
+
+#[tokio::test]
 async fn a_hook_for_an_event_for_which_none_is_called_is_an_error() {
     let world = World::new("text ok");
     for (event, message) in [
