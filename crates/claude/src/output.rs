@@ -15,7 +15,7 @@ use crate::error::ExecutionKind;
 use crate::event::{Event, McpServerStatus, Started};
 use crate::hook::place_of;
 use crate::message::{CliRequest, Line, read};
-use crate::names::unknown as unknown_name;
+use crate::names::{BUILTIN_TOOLS, unknown as unknown_name};
 use crate::part::Part;
 use crate::permission::decide;
 use crate::question::ask;
@@ -197,11 +197,10 @@ impl Driver {
         if self.plan.restrictions.tools().any(|restricted| restricted == tool) {
             return Err(no_such_tool(tool, &started.tools, self.server()));
         }
-        Err(unknown_name(
-            "built-in tool",
-            tool,
-            &started.tools.iter().map(String::as_str).collect::<Vec<_>>(),
-        ))
+        let names = started.tools.iter().map(String::as_str);
+        let offered: Vec<_> = names.filter(|name| !name.starts_with("mcp__")).collect();
+        let known = if offered.is_empty() { BUILTIN_TOOLS } else { &offered };
+        Err(unknown_name("built-in tool", tool, known))
     }
 
     /// Fails if another server that was given is not connected, and will not be.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use toolbridge::claude::BUILTIN_TOOLS;
 use toolbridge::{
     Conversation, Effort, Event, Hint as _, Request, Sandbox, Settings, Skills, Subagent, Thinking, Transport,
 };
@@ -291,6 +292,11 @@ async fn every_tool_that_the_cli_has_may_be_named_and_others_are_errors() {
     let model = world.builder().builtin_tools(["Read", "Frobnicate"]).build().unwrap();
     let error = model.request("go").await.unwrap_err();
     assert_eq!(error.to_string(), "there is no built-in tool `Frobnicate`; there are: Read");
+    // Then the CLI has none.
+    let model = world.builder().builtin_tools(["zebra"]).build().unwrap();
+    let error = model.request(Request::new("go").tools(Tools::new().toolset())).await.unwrap_err();
+    let known = BUILTIN_TOOLS.join(", ");
+    assert_eq!(error.to_string(), format!("there is no built-in tool `zebra`; there are: {known}"));
     let wrong = world.builder().builtin_tools(["Raed"]).build().unwrap_err();
     assert_eq!(wrong.to_string(), "there is no built-in tool `Raed`; did you mean `Read`?");
     let agent = Subagent::new("Reads", "You read.").tools(["add", "Raed"]);
@@ -298,7 +304,7 @@ async fn every_tool_that_the_cli_has_may_be_named_and_others_are_errors() {
         Request::new("go").tools(Tools::new().toolset()).settings(Settings::default().agent("a", agent));
     let error = world.model().request(request).await.unwrap_err();
     assert_eq!(error.to_string(), "agent `a`: there is no built-in tool `Raed`; did you mean `Read`?");
-    assert!(world.scripted.requests().len() <= asked + 1, "only the request that the CLI refused");
+    assert!(world.scripted.requests().len() <= asked + 2, "only the requests that the CLI refused");
     world.nothing_is_left();
 }
 
