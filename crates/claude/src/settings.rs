@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
-use crate::names::{is_plain, is_unknown, misspelt, names, tool_of};
+use crate::names::{is_plain, is_unknown, misspelt, names, tool_of, unknown};
 use crate::record::display_as_serialized;
 use crate::restriction::canonical;
 use crate::sandbox::Sandbox;
@@ -20,6 +20,9 @@ pub(crate) const NO_HOOKS_VARIABLE: &str = "CLAUDE_CODE_SIMPLE";
 /// The built-in tools for subagents, which has two names, and for skills.
 const AGENT_TOOL: &str = "Task";
 const SKILL_TOOL: &str = "Skill";
+
+/// What the CLI calls the settings files that it may read.
+const SETTING_SOURCES: [&str; 3] = ["user", "project", "local"];
 
 /// The default time limit of a request.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -450,7 +453,8 @@ impl Settings {
     /// Checks the settings before anything is started.
     pub(crate) fn check(&self) -> Result<(), ClaudeCodeError> {
         let budget = self.max_budget_usd.filter(|budget| !(budget.is_finite() && *budget > 0.0));
-        let source = self.setting_sources.iter().flatten().find(|source| source.starts_with('-'));
+        let is_no_source = |source: &&String| !SETTING_SOURCES.contains(&source.as_str());
+        let source = self.setting_sources.iter().flatten().find(is_no_source);
         let variable = self
             .env
             .iter()
@@ -506,9 +510,7 @@ impl Settings {
             client_app.map(|name| format!("`client_app` is `{name}`, which cannot be in an HTTP header")),
             beta.map(|name| format!("`{name}` is not a valid beta name")),
             is_no_object.then(|| "`cli_settings` is not a JSON object".into()),
-            source.map(|source| {
-                format!("`{source}` is not a source of settings; there are `user`, `project` and `local`")
-            }),
+            source.map(|source| unknown("setting source", source, &SETTING_SOURCES).to_string()),
             variable
                 .map(|(name, _)| format!("the environment variable `{name}` has an invalid name or value")),
             server.map(|(name, _)| format!("the entry of MCP server `{name}` is not a JSON object")),
@@ -706,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelt_tools_are_reported() {
+    fn misspelt_names_are_reported() {
         let rows = [
             (
                 Settings::default().builtin_tools(["Bash", "Raed"]),
@@ -719,6 +721,14 @@ mod tests {
             (
                 Settings::default().disallowed_tools(["bash"]),
                 "there is no built-in tool `bash`; did you mean `Bash`?",
+            ),
+            (
+                Settings::default().setting_sources(["project", "usr"]),
+                "there is no setting source `usr`; did you mean `user`?",
+            ),
+            (
+                Settings::default().setting_sources(["--x"]),
+                "there is no setting source `--x`; there are: user, project, local",
             ),
         ];
         for (settings, want) in rows {
