@@ -202,6 +202,8 @@ pub(crate) struct Driver {
     next_turns: VecDeque<Turn>,
     /// Requests from holders of the CLI, by request id.
     requests: HashMap<String, oneshot::Sender<Answer>>,
+    /// The servers of `plan.other_servers` to which the CLI is still connecting.
+    late_servers: Vec<String>,
     /// Callers that wait until the CLI accepts a prompt.
     waiting: Vec<oneshot::Sender<Answer>>,
     /// Forwards changes of our tool list.
@@ -257,6 +259,7 @@ impl Driver {
             callbacks: Callbacks::default(),
             next_turns: VecDeque::new(),
             requests: HashMap::new(),
+            late_servers: Vec::new(),
             waiting: Vec::new(),
             changes: None,
             process,
@@ -558,6 +561,11 @@ impl Driver {
         if self.state == State::Asked && self.extend_deadline() {
             return Ok(None);
         }
+        if let (State::Connecting { .. }, Some(name)) = (self.state, self.late_servers.first()) {
+            let (late, seconds) = (self.late_servers.join("`, `"), self.limit.as_secs_f64());
+            let reason = format!("the CLI was still connecting to `{late}` after {seconds} s");
+            return Err(ClaudeCodeError::McpServer { name: name.clone(), reason });
+        }
         let waiting = match (self.state, self.server()) {
             (State::Exited { status, .. }, _) => {
                 // Another process holds the pipe open, so the last line may never end.
@@ -708,11 +716,13 @@ impl Driver {
             (State::Connecting { since }, Ok(answer)) => {
                 let servers = server_statuses(&answer);
                 self.check_others(&servers)?;
-                let is_other = |name: &String| self.plan.other_servers.contains(name);
-                let waits = servers.iter().any(|one| one.status == "pending" && is_other(&one.name));
+                let is_late = |one: &&McpServerStatus| {
+                    one.status == "pending" && self.plan.other_servers.contains(&one.name)
+                };
+                self.late_servers = servers.iter().filter(is_late).map(|one| one.name.clone()).collect();
                 let ours = servers.iter().find(|status| Some(&*status.name) == self.server());
                 match ours {
-                    _ if waits => self.pending = again(CONNECT_POLL),
+                    _ if !self.late_servers.is_empty() => self.pending = again(CONNECT_POLL),
                     None if self.offer.is_none() => self.set_ready(),
                     Some(status) if status.status == "connected" => self.set_ready(),
                     Some(status) if status.status == "pending" => self.pending = again(CONNECT_POLL),

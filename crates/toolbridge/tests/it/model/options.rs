@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -326,6 +327,33 @@ async fn a_given_server_that_fails_is_an_error_before_an_answer_without_its_tool
             "{said}"
         );
         assert!(error.hint().unwrap().contains("`mcp_servers`"), "{error:?}");
+    }
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_given_server_that_says_nothing_is_an_error_that_names_it() {
+    let world = World::new("text ok");
+    for request in [Request::new("go"), Request::new("go").tools(Tools::new().toolset())] {
+        let mut limit = 5;
+        let error = loop {
+            // The CLI itself waits longer.
+            let builder = world.builder().timeout(Duration::from_secs(limit)).env("MCP_TIMEOUT", "600000");
+            let entry = json!({ "command": "sleep", "args": ["1000"] });
+            let model = builder.mcp_server("shop", entry).build().unwrap();
+            let error = model.request(request.clone()).await.expect_err("a dead server");
+            if error.type_name() == "McpServerError" || limit > 40 {
+                break error;
+            }
+            // A busy machine needs all of that to start the CLI.
+            limit *= 3;
+        };
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "the tools of MCP server `shop` are not available: the CLI was still connecting to `shop` after {limit} s"
+            )
+        );
     }
     world.nothing_is_left();
 }
