@@ -159,7 +159,9 @@ impl ClaudeCodeModel {
         if let Some(error) = callbacks.hooks.iter().find_map(|hook| uncalled(&hook.shape.event.to_string())) {
             return Err(error);
         }
-        if let Some(fault) = callbacks.hooks.iter().find_map(|hook| hook.shape.misspelt()) {
+        let fault =
+            |shape: &HookShape| version.misses_hook(&shape.event.to_string()).or_else(|| shape.misspelt());
+        if let Some(fault) = callbacks.hooks.iter().find_map(|hook| fault(&hook.shape)) {
             return Err(ClaudeCodeError::invalid(fault));
         }
         let spec = CliSpec {

@@ -29,6 +29,26 @@ const READ_BYTES: u64 = 16 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(u32, u32, u32);
 
+/// The events of hooks that the oldest CLI does not have, and the first published version that has each.
+const HOOKS: [(&str, Version); 16] = [
+    ("SubagentStart", Version(2, 0, 44)),
+    ("PermissionRequest", Version(2, 0, 45)),
+    ("PostToolUseFailure", Version(2, 0, 56)),
+    ("TaskCompleted", Version(2, 1, 33)),
+    ("ConfigChange", Version(2, 1, 48)),
+    ("WorktreeCreate", Version(2, 1, 50)),
+    ("Elicitation", Version(2, 1, 63)),
+    ("ElicitationResult", Version(2, 1, 63)),
+    ("InstructionsLoaded", Version(2, 1, 64)),
+    ("PostCompact", Version(2, 1, 76)),
+    ("StopFailure", Version(2, 1, 78)),
+    ("TaskCreated", Version(2, 1, 84)),
+    ("PermissionDenied", Version(2, 1, 88)),
+    ("UserPromptExpansion", Version(2, 1, 116)),
+    ("PostToolBatch", Version(2, 1, 118)),
+    ("MessageDisplay", Version(2, 1, 152)),
+];
+
 impl Version {
     /// A CLI that does not report its version is treated as a current one.
     pub(crate) const UNKNOWN: Self = Self(u32::MAX, 0, 0);
@@ -62,6 +82,12 @@ impl Version {
 
     /// `disableAllHooks` keeps the hooks of the control channel, and `disableSkillShellExecution` exists.
     pub(crate) const WITH_SAFE_HOOKS: Self = Self(2, 1, 248);
+
+    /// What is wrong with a hook for an event that this version does not have: it would never be called.
+    pub(crate) fn misses_hook(self, event: &str) -> Option<String> {
+        let (_, first) = HOOKS.iter().find(|(name, first)| *name == event && self < *first)?;
+        Some(format!("Claude Code {self} has no hooks for `{event}`; {first} is the first that has"))
+    }
 
     /// User lines may have `client_composed`: their text is not expanded.
     pub(crate) fn takes_plain_prompts(self) -> bool {
@@ -209,6 +235,19 @@ pub async fn cli_login(path: &Path) -> Result<Option<String>, ClaudeCodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HookEvent;
+
+    #[test]
+    fn a_hook_for_an_event_that_a_version_does_not_have_is_refused() {
+        for (event, first) in HOOKS {
+            assert!(HookEvent::NAMES.contains(&event), "{event}");
+            assert!(Version(2, 0, 0).misses_hook(event).is_some(), "{event}");
+            assert_eq!((first.misses_hook(event), Version::UNKNOWN.misses_hook(event)), (None, None));
+        }
+        let message = "Claude Code 2.1.62 has no hooks for `Elicitation`; 2.1.63 is the first that has";
+        assert_eq!(Version(2, 1, 62).misses_hook("Elicitation").unwrap(), message);
+        assert_eq!(Version(2, 0, 0).misses_hook("PreToolUse"), None);
+    }
 
     #[test]
     fn versions_are_read_and_compared_by_number() {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use toolbridge::claude::{Message, Settings, cli_version, takes_plain_prompts};
-use toolbridge::{ClaudeCodeError, Request};
+use toolbridge::{ClaudeCodeError, HookEvent, HookOutput, Request};
 use toolbridge_scripted::{ModelRequest, Turn, claude_cli};
 
 use super::support::{BOTH, Tools, World, transports};
@@ -87,6 +87,41 @@ async fn restrictions_hold() {
     let model = builder.tool_parameter_restrictions([rule]).build().unwrap();
     let text = model.request("go").await.unwrap().text();
     assert!(text.contains("the arguments of `Bash` are restricted: at `/command`"), "{text}");
+    world.nothing_is_left();
+}
+
+#[tokio::test]
+async fn a_hook_is_called_or_an_error() {
+    let world = World::new("text ok");
+    let hook = |_| std::future::ready(HookOutput::default());
+    let ask = |events: &[HookEvent]| {
+        let with = |request: Request, event: &HookEvent| request.hook(event.clone(), "*", hook);
+        let request = events.iter().fold(Request::new("go"), with);
+        let model = world.model();
+        async move { model.request(request).await }
+    };
+    let always = [
+        HookEvent::UserPromptSubmit,
+        HookEvent::PreToolUse,
+        HookEvent::PostToolUse,
+        HookEvent::Stop,
+        HookEvent::SubagentStop,
+        HookEvent::PreCompact,
+        HookEvent::Notification,
+    ];
+    assert_eq!(ask(&always).await.unwrap().text(), "ok");
+    let version = cli_version(&claude_cli()).await.unwrap();
+    match ask(&[HookEvent::MessageDisplay]).await {
+        Ok(answer) => assert!(takes_plain_prompts(&version) && answer.text() == "ok"),
+        Err(error) => {
+            assert!(!takes_plain_prompts(&version), "{error}");
+            let number = version.split(' ').next().unwrap();
+            let message = format!(
+                "Claude Code {number} has no hooks for `MessageDisplay`; 2.1.152 is the first that has"
+            );
+            assert_eq!(error.to_string(), message);
+        }
+    }
     world.nothing_is_left();
 }
 
