@@ -249,6 +249,62 @@ async fn a_turn_that_the_cli_starts_by_itself_is_not_an_answer() {
     }
 }
 
+/// Echoes prompts. The first one starts a command in the background; the CLI tells the model in a turn of its own
+/// when that has ended, and that turn calls `hold`.
+fn runs_a_command_in_the_background(request: &ModelRequest) -> Turn {
+    let last = request.body["messages"].as_array().and_then(|all| all.last()).unwrap().to_string();
+    let call = |name, input| Turn::blocks(vec![Block::text("wait"), Block::call(name, input)]);
+    let echo = |word: &&str| last.contains(&format!("prompt {word}"));
+    if let Some(word) = ["second", "third", "fourth"].iter().find(|word| echo(word)) {
+        return Turn::text(format!("you said {word}"));
+    }
+    match last.contains("tool_result") {
+        true if last.contains("held") => Turn::text("own turn"),
+        true => Turn::text("you said first"),
+        false if last.contains("task-notification") => call("hold", json!({})),
+        false => {
+            let command = "until [ -e finish ]; do sleep 0.05; done";
+            call("Bash", json!({ "command": command, "description": "x", "run_in_background": true }))
+        }
+    }
+}
+
+#[tokio::test]
+async fn prompts_keep_their_answers_while_a_command_of_claude_code_runs_in_the_background() {
+    let world = World::answering(runs_a_command_in_the_background);
+    let [held, leave] = [(); 2].map(|()| Arc::new(Notify::new()));
+    let wait = {
+        let (held, leave) = (Arc::clone(&held), Arc::clone(&leave));
+        async move |_: NoArgs| {
+            held.notify_one();
+            leave.notified().await;
+            "held"
+        }
+    };
+    let tools = Toolset::builder().tool("hold", "Waits", wait).build().unwrap();
+    let settings = Settings::default().claude_code(true).allowed_tools(["Bash"]);
+    let mut chat = world.model().conversation().tools(tools).settings(settings).open().await.unwrap();
+    assert_eq!(chat.send("prompt first").await.unwrap().text(), "you said first");
+    assert_eq!(chat.send("prompt second").await.unwrap().text(), "you said second");
+    std::fs::write(world.home.path().join("finish"), "").unwrap();
+    notified("the turn of its own holds", &held).await;
+    let mut stream = chat.stream("prompt third").unwrap();
+    leave.notify_one();
+    let (mut answers, mut own) = (Vec::new(), String::new());
+    while let Some(event) = stream.next().await {
+        match event.unwrap() {
+            Event::Result(result) => answers.push(result.response.text()),
+            Event::Background(event) => own.push_str(&format!("{event:?}")),
+            _ => {}
+        }
+    }
+    assert_eq!(answers, ["you said third"]);
+    assert!(own.contains("own turn"), "{own}");
+    assert_eq!(chat.send("prompt fourth").await.unwrap().text(), "you said fourth");
+    chat.close().await;
+    world.nothing_is_left();
+}
+
 #[tokio::test]
 async fn a_killed_cli_is_an_error_and_the_conversation_can_be_resumed() {
     let (world, tools) = (World::answering(follow_prompt), Tools::new());
