@@ -90,9 +90,9 @@ fn tools(here: &Arc<Here>, says: &str) -> Toolset {
     let count = async |_: NoArgs, context: CallContext| {
         for step in 1..=3 {
             context.progress(f64::from(step), Some(3.0), Some("größe"));
-            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        "counted"
+        // An answer may overtake the last reports, so there is none.
+        std::future::pending::<String>().await
     };
     let fail = async |_: NoArgs| Err::<String, _>(ToolError::new("QuotaError", "two\nlines: größe"));
     let raw = async |arguments: RawJson| {
@@ -110,7 +110,7 @@ fn tools(here: &Arc<Here>, says: &str) -> Toolset {
         .with(Tool::new("size", "Counts", async |it: Text| it.text.len().to_string()).read_only())
         .with(Tool::new("blob", "Much", async |size: Size| "x".repeat(size.bytes)).read_only())
         .with(Tool::new("client", "Names the client", client).read_only())
-        .with(Tool::new("count", "Counts to three", count).read_only())
+        .with(Tool::new("count", "Counts to three, and waits until it is cancelled", count).read_only())
         .with(Tool::new("fail", "Fails", fail).read_only())
         .with(Tool::raw("raw", "As it is", serde_json::json!({ "type": "object" }), raw).read_only())
         .build()
