@@ -205,7 +205,7 @@ impl Run {
         let outcome = self.outcome(&shared, call, meta, trace.as_ref()).await;
         let Some(outcome) = outcome else {
             if self.shared.ended.is_cancelled() {
-                self.answer(&error_result(&ToolError::new("ServerEndedError", "the server has ended"))).await;
+                self.answer(error_result(&ToolError::new("ServerEndedError", "the server has ended"))).await;
             }
             return;
         };
@@ -225,7 +225,7 @@ impl Run {
             Err(error) => error.outcome(),
         });
         drop(counted);
-        self.answer(&outcome.unwrap_or_else(|error| error_result(&error))).await;
+        self.answer(outcome.unwrap_or_else(|error| error_result(&error))).await;
         if let Some(trace) = &mut trace {
             trace.written();
         }
@@ -339,7 +339,7 @@ impl Run {
                 }
                 Entrance::Gone => return None,
             };
-            call.during(self.answer(&round.result(&seat.state))).await;
+            call.during(self.answer(round.result(&seat.state))).await;
             let retried = tokio::select! {
                 biased;
                 () = shared.ended.cancelled() => None,
@@ -352,16 +352,18 @@ impl Run {
         Some(token)
     }
 
-    async fn answer(&self, result: &RawJson) {
+    async fn answer(&self, result: RawJson) {
         let write = |result: &RawJson| {
             let (head, rest) = result_head(&self.id, self.era, "", result);
             [head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat()
         };
         let room = self.shared.answers.now(result.as_bytes().len());
         let answer = match &room {
-            Some(_) => write(result),
+            Some(_) => write(&result),
             None => write(&error_result(&ToolError::new("ServerBusyError", NO_ROOM))),
         };
+        // The answer may wait for its client, and only the answer is counted.
+        drop(result);
         let share = room.unwrap_or_else(|| self.shared.answers.share());
         // These fail if the client has closed the request, and then the answer is not needed.
         if let Some(report) = &self.last_report {

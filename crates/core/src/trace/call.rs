@@ -64,7 +64,7 @@ pub struct CallTrace {
     marks: Arc<Marks>,
     outcome: Outcome,
     error_type: Option<String>,
-    result: Option<RawJson>,
+    result_bytes: Option<u64>,
     ended: Option<u64>,
     written: Option<u64>,
 }
@@ -137,7 +137,7 @@ impl CallTrace {
             marks: Arc::new(marks),
             outcome: Outcome::Cancelled,
             error_type: None,
-            result: None,
+            result_bytes: None,
             ended: None,
             written: None,
         }
@@ -164,8 +164,9 @@ impl CallTrace {
         self.ended = Some(self.marks.now());
         match outcome {
             Ok(result) => {
-                self.outcome = Outcome::Ok;
-                self.result = Some(result.clone());
+                self.outcome = if says_error(result) { Outcome::ToolError } else { Outcome::Ok };
+                // Without the result itself, which may be long, and wait to be read.
+                self.result_bytes = Some(result.as_bytes().len() as u64);
             }
             Err(error) => self.replaced(error),
         }
@@ -175,7 +176,7 @@ impl CallTrace {
     pub fn replaced(&mut self, error: &ToolError) {
         self.outcome = error.outcome();
         self.error_type = Some(class(error.type_name()).to_owned());
-        self.result = None;
+        self.result_bytes = None;
     }
 
     /// The answer has been written.
@@ -197,14 +198,11 @@ impl CallTrace {
 
     fn end(&mut self) -> CallEnd {
         let total_ns = self.marks.now();
-        if self.outcome == Outcome::Ok && self.result.as_ref().is_some_and(says_error) {
-            self.outcome = Outcome::ToolError;
-        }
         CallEnd {
             call: std::mem::take(&mut self.call),
             outcome: self.outcome,
             error_type: self.error_type.take(),
-            result_bytes: self.result.as_ref().map(|result| result.as_bytes().len() as u64),
+            result_bytes: self.result_bytes,
             began_ns: self.marks.began.get(),
             sent_ns: self.marks.sent.get(),
             answered_ns: self.marks.answered.get(),
