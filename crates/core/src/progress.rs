@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::Notify;
 
@@ -168,6 +169,13 @@ impl<F: Future> Underway<F> {
     /// Creates it from a call and, if the caller wants them, its progress and questions.
     pub fn new(call: F, said: Option<CallReceiver>) -> Self {
         Self { call: Box::pin(call), said, result: None }
+    }
+
+    /// The same call, which has not begun yet, with another output: `then` is called as soon as the call ends, also
+    /// while its reports wait for their caller.
+    #[must_use]
+    pub fn then<T>(self, then: impl FnOnce(F::Output) -> T) -> Underway<impl Future<Output = T>> {
+        Underway::new(self.call.map(then), self.said)
     }
 
     /// The next question, if one is pending.

@@ -184,8 +184,19 @@ impl Server {
         tracing::debug!(tool = name, bytes = call.arguments.as_bytes().len(), "call");
 
         let mut questions = Questions::default();
-        let mut work = self.dispatcher.run(call, cancelled, trace.as_deref());
-        let outcome = loop {
+        let work = self.dispatcher.run(call, cancelled, trace.as_deref());
+        // At once, because the answer may have to wait until its reports are read.
+        let mut work = work.then(|outcome| {
+            if let Some(trace) = &mut trace {
+                trace.ended(&outcome);
+            }
+            let reply = write_reply(match outcome {
+                Ok(result) => Reply::Result(result),
+                Err(error) => Reply::Error(error),
+            });
+            self.placed(&name, reply, trace)
+        });
+        loop {
             let step = tokio::select! {
                 biased;
                 step = work.next() => step,
@@ -211,17 +222,9 @@ impl Server {
                     let ask = write_reply(Reply::Ask(questions.put(asked)));
                     work.during(connection.send(&ask)).await?;
                 }
-                Step::Done(outcome) => break outcome,
+                Step::Done(placed) => return Ok(Some(placed)),
             }
-        };
-        if let Some(trace) = &mut trace {
-            trace.ended(&outcome);
         }
-        let reply = write_reply(match outcome {
-            Ok(result) => Reply::Result(result),
-            Err(error) => Reply::Error(error),
-        });
-        Ok(Some(self.placed(&name, reply, trace)))
     }
 
     /// Reserves room for an answer; replaces it with an error if it is too large or there is no room.
