@@ -92,11 +92,19 @@ pub(crate) async fn open(
         Target::Url(target) => {
             #[cfg(feature = "http")]
             {
-                let exchange = Arc::default();
-                let transport = crate::http::connect(server, target, Arc::clone(&exchange))?;
-                let (link, list) = begin(server, transport, exchange, None, limit, greeting)
-                    .await
-                    .map_err(|error| crate::http::server_error(server, target, error, limit))?;
+                let connect = async |greeting| {
+                    let exchange = Arc::default();
+                    let transport = crate::http::connect(server, target, Arc::clone(&exchange))?;
+                    let begun = begin(server, transport, exchange, None, limit, greeting).await;
+                    begun.map_err(|error| crate::http::server_error(server, target, error, limit))
+                };
+                let (link, list) = match connect(greeting).await {
+                    // It does not know `server/discover`.
+                    Err(ServerError::Protocol { .. }) if greeting == Greeting::Any => {
+                        connect(Greeting::Initialize).await
+                    }
+                    begun => begun,
+                }?;
                 Ok((link, list, None))
             }
             #[cfg(not(feature = "http"))]
@@ -173,10 +181,14 @@ async fn begin<T: Transport<RoleClient> + 'static>(
         let handler = Handler { changes: Arc::clone(&changes) };
         let lifecycle = match greeting {
             Greeting::Initialize => ClientLifecycleMode::Initialize,
-            Greeting::Any => ClientLifecycleMode::Auto {
-                preferred_versions: ProtocolVersion::KNOWN_VERSIONS.iter().rev().cloned().collect(),
-                legacy_version: None,
-            },
+            Greeting::Any => {
+                let preferred_versions = ProtocolVersion::KNOWN_VERSIONS.iter().rev().cloned().collect();
+                match child {
+                    Some(_) => ClientLifecycleMode::Auto { preferred_versions, legacy_version: None },
+                    // rmcp sends nothing more to a URL before it has answered: without a limit of 10 s.
+                    None => ClientLifecycleMode::Discover { preferred_versions },
+                }
+            }
         };
         let service = serve_client_with_lifecycle(handler, transport, lifecycle).await;
         let service = service.map_err(|error| BeginError::Init(Box::new(error)))?;

@@ -108,7 +108,9 @@ impl McpServer {
         });
         let link = match shared.start().await {
             // Some servers exit on any method but `initialize`, or answer it wrongly.
-            Err(ServerError::Ended { .. } | ServerError::Protocol { .. }) => {
+            Err(ServerError::Ended { .. } | ServerError::Protocol { .. })
+                if matches!(shared.target, Target::Command(_)) =>
+            {
                 shared.greet_with(Greeting::Initialize);
                 shared.start().await
             }

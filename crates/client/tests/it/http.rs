@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::Pending;
@@ -50,7 +51,7 @@ impl Web {
                 // The port may still be in use by closing connections.
                 match TcpListener::bind(address).await {
                     Ok(listener) => return listener,
-                    Err(_) => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
                 }
             }
         })
@@ -338,20 +339,32 @@ async fn a_call_that_is_dropped_is_cancelled() {
     until(|| web.bodies().iter().any(|body| body.contains("notifications/cancelled"))).await;
 }
 
+/// A server of 2026-07-28, which knows no other version.
+fn modern(method: &Method, _: &HashMap<String, String>, body: &str) -> Answer {
+    assert_eq!(method, Method::POST);
+    let message: Value = serde_json::from_str(body).unwrap();
+    let id = &message["id"];
+    match message["method"].as_str().unwrap() {
+        "server/discover" => result(
+            id,
+            r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"new","version":"1"},"ttlMs":0,"cacheScope":"private"}"#,
+        ),
+        "tools/list" => result(
+            id,
+            r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{"name":"region","inputSchema":{"type":"object","properties":{"at":{"type":"string","x-mcp-header":"Region"}}}}]}"#,
+        ),
+        "tools/call" => result(id, r#"{"resultType":"complete","content":[{"type":"text","text":"ok"}]}"#),
+        _ => status(
+            404,
+            "application/json",
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no"}}"#,
+        ),
+    }
+}
+
 #[tokio::test]
 async fn the_protocol_version_2026_07_28_is_spoken() {
-    let web = Web::start(|method, _, body| {
-        assert_eq!(method, Method::POST);
-        let message: Value = serde_json::from_str(body).unwrap();
-        let id = &message["id"];
-        match message["method"].as_str().unwrap() {
-            "server/discover" => result(id, r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"new","version":"1"},"ttlMs":0,"cacheScope":"private"}"#),
-            "tools/list" => result(id, r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{"name":"region","inputSchema":{"type":"object","properties":{"at":{"type":"string","x-mcp-header":"Region"}}}}]}"#),
-            "tools/call" => result(id, r#"{"resultType":"complete","content":[{"type":"text","text":"ok"}]}"#),
-            _ => status(404, "application/json", r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no"}}"#),
-        }
-    })
-    .await;
+    let web = Web::start(modern).await;
     let server = start(web.url()).await.unwrap();
     assert_eq!(server.protocol_version().as_deref(), Some("2026-07-28"));
     assert_eq!(text(&call(&server, "region", r#"{"at":"here"}"#).await.unwrap()), "ok");
@@ -360,4 +373,44 @@ async fn the_protocol_version_2026_07_28_is_spoken() {
     assert_eq!(headers["mcp-method"], "tools/call");
     assert_eq!(headers["mcp-name"], "region");
     assert_eq!(headers["mcp-param-region"], "here");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_needs_long_to_answer_is_asked_once() {
+    /// Longer than rmcp waits for an answer to `server/discover`.
+    fn slow(
+        answer: impl Fn(&Method, &HashMap<String, String>, &str) -> Answer,
+    ) -> impl Fn(&Method, &HashMap<String, String>, &str) -> Answer {
+        move |method, headers, body| {
+            if body.contains("server/discover") {
+                tokio::task::block_in_place(|| std::thread::sleep(Duration::from_secs(11)));
+            }
+            answer(method, headers, body)
+        }
+    }
+    let asked = |web: &Web| {
+        // A request for a stream of events has no body.
+        let method = |body: String| Some(serde_json::from_str::<Value>(&body).ok()?["method"].clone());
+        web.bodies().into_iter().filter_map(method).collect::<Vec<_>>()
+    };
+    let (new, old) = (Web::start(slow(modern)).await, Web::start(slow(legacy("one", "json"))).await);
+    let (server, other) = tokio::join!(start(new.url()), start(old.url()));
+    assert_eq!(server.unwrap().protocol_version().as_deref(), Some("2026-07-28"));
+    assert_eq!(asked(&new)[..2], ["server/discover", "tools/list"]);
+    assert_eq!(other.unwrap().protocol_version().as_deref(), Some("2025-11-25"));
+    assert_eq!(asked(&old)[..3], ["server/discover", "initialize", "notifications/initialized"]);
+}
+
+#[tokio::test]
+async fn a_server_that_becomes_an_older_one_is_connected_to_again() {
+    let web = Web::start(modern).await;
+    let address = web.address;
+    let server = start(web.url()).await.unwrap();
+    let mut changes = server.changes();
+    drop(web);
+    assert!(call(&server, "region", "{}").await.is_err());
+    let _web = Web::start_at(address, legacy("one", "json")).await;
+    within(changes.next()).await;
+    assert_eq!(server.protocol_version().as_deref(), Some("2025-11-25"));
+    assert_eq!(names(&server), ["json", "events"]);
 }
