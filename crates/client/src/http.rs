@@ -117,8 +117,8 @@ impl From<hyper_util::client::legacy::Error> for HttpError {
     fn from(error: hyper_util::client::legacy::Error) -> Self {
         let text = full(&error);
         #[cfg(feature = "https")]
-        if is_tls(&error) {
-            return Self::Tls(text);
+        if let Some(error) = tls_error(&error) {
+            return Self::Tls(tls_reason(error).unwrap_or(text));
         }
         if error.is_connect() { Self::Connect(text) } else { Self::Lost(text) }
     }
@@ -131,12 +131,23 @@ impl From<hyper::Error> for HttpError {
 }
 
 #[cfg(feature = "https")]
-fn is_tls(error: &(dyn Error + 'static)) -> bool {
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     // `io::Error` does not return the wrapped error as its source.
     let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    error.is::<rustls::Error>()
-        || inner.is_some_and(|inner| is_tls(inner))
-        || error.source().is_some_and(is_tls)
+    error
+        .downcast_ref()
+        .or_else(|| inner.and_then(|inner| tls_error(inner)))
+        .or_else(|| error.source().and_then(tls_error))
+}
+
+/// The text of an error whose own text has the name of the host, which may be the value of a variable.
+#[cfg(feature = "https")]
+fn tls_reason(error: &rustls::Error) -> Option<String> {
+    use rustls::CertificateError::{NotValidForName, NotValidForNameContext};
+    use rustls::Error::InvalidCertificate;
+
+    matches!(error, InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
+        .then(|| "the certificate is for another name".into())
 }
 
 impl From<HttpError> for Failed {
@@ -412,5 +423,23 @@ fn http_error(error: &ClientInitializeError) -> Option<&HttpError> {
         },
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => http_error(fallback),
         _ => None,
+    }
+}
+
+#[cfg(all(test, feature = "https"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_for_another_name_is_an_error_without_the_name() {
+        let expected = rustls::pki_types::ServerName::try_from("secret.example").unwrap();
+        let presented = vec!["other.example".to_owned()];
+        let wrong = rustls::CertificateError::NotValidForNameContext { expected, presented };
+        let wrong = io::Error::other(rustls::Error::InvalidCertificate(wrong));
+        let found = tls_error(&wrong).unwrap();
+        assert!(found.to_string().contains("secret.example"), "{found}");
+        assert_eq!(tls_reason(found).unwrap(), "the certificate is for another name");
+        let expired = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
+        assert_eq!(tls_reason(&expired), None);
     }
 }
