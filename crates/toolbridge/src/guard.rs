@@ -43,8 +43,8 @@ const NOT_STARTED: i32 = 127;
 /// Becomes a guardian, and does not return, if the command line is that of a guardian.
 ///
 /// [`run_bridge_if_asked`](crate::run_bridge_if_asked) calls this. Only a program that calls
-/// [`run_bridge`](crate::run_bridge) instead needs to call it, first in `main`, before any thread or runtime
-/// starts.
+/// [`run_bridge`](crate::run_bridge) instead needs to call it, first in `main`, also in that of
+/// `#[tokio::main]`.
 pub fn run_guard_if_asked() {
     let mut args = std::env::args_os().skip(1);
     if args.next().as_deref() != Some(OsStr::new(COMMAND)) {
