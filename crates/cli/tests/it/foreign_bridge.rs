@@ -84,13 +84,6 @@ fn open_files(host: &Host) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", host.process.pid())).unwrap().count()
 }
 
-/// A line of the host's `/proc/<pid>/status` in KiB.
-fn memory_kib(host: &Host, key: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", host.process.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with(key)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
 /// The CPU time that the host has used; the kernel counts it in hundredths of a second.
 fn processor_time(host: &Host) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", host.process.pid())).unwrap();
@@ -426,7 +419,7 @@ fn announced_bytes_are_not_reserved() {
     let mut witness = Wire::connect(&host.socket);
     assert_lives(&mut witness);
     let at_rest = open_files(&host);
-    let before = memory_kib(&host, "VmSize:");
+    let before = host.process.memory_kib("VmSize:");
 
     let mut huge = Wire::connect(&host.socket);
     huge.send_bytes(&[0xFF; 4]);
@@ -444,7 +437,7 @@ fn announced_bytes_are_not_reserved() {
         .collect();
     eventually("the host has them all", PATIENCE, || open_files(&host) == at_rest + patient.len());
     assert_lives(&mut witness);
-    let grown = memory_kib(&host, "VmSize:").saturating_sub(before);
+    let grown = host.process.memory_kib("VmSize:").saturating_sub(before);
     assert!(grown < 512 * 1024, "{grown} KiB more for 200 frames that never came");
 
     drop(patient);
@@ -762,7 +755,7 @@ fn unread_answers_use_bounded_memory_and_delay_no_other_call() {
         poll(&mut ends, Some(&Timespec::try_from(PATIENCE).unwrap())).unwrap();
         assert!(ends[0].revents().contains(PollFlags::IN), "a call did not end");
     }
-    let most = memory_kib(&host, "VmHWM:") * 1024;
+    let most = host.process.memory_kib("VmHWM:") * 1024;
     assert!(most < 600_000_000, "{most} bytes at most for {CALLS} answers of {BYTES}");
     // Calls whose answer got no room get an error.
     let (mut results, mut errors) = (0, 0);

@@ -78,20 +78,24 @@ pub(crate) fn everything() -> String {
     everything_server().to_str().unwrap().to_owned()
 }
 
-/// Sends one message over HTTP; returns status and headers, and the answer.
-pub(crate) fn post(url: &str, headers: &str, message: &Value) -> (String, Value) {
+/// Sends the head of a request over HTTP, and its body if it has one.
+fn send(url: &str, start: &str, headers: &str, body: &str) -> TcpStream {
     let port = url.strip_suffix("/mcp").unwrap().rsplit(':').next().unwrap();
     let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let body = message.to_string();
     let request = format!(
-        "POST /mcp HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
+        "{start} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
          accept: application/json, text/event-stream\r\n{headers}content-length: {}\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+/// Sends one message over HTTP; returns status and headers, and the answer.
+pub(crate) fn post(url: &str, headers: &str, message: &Value) -> (String, Value) {
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    send(url, "POST /mcp", headers, &message.to_string()).read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     // A slow answer comes as a server-sent event.
     let lines = body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
@@ -285,6 +289,41 @@ fn a_long_result_is_kept_and_passed_on_from_source_to_source() {
     assert!(other.call_text("echo", json!({ "text": handle })).contains("there is no result `parked:"));
     let (code, stderr) = world.fails(&["--demo", "--park", "--park-save", "/no/such/folder"]);
     assert!(code == 1 && stderr.contains("results cannot be saved to `/no/such/folder`"), "{stderr}");
+}
+
+#[test]
+fn many_calls_with_many_handles_take_limited_memory_and_give_it_back() {
+    let world = World::new();
+    let (server, printed) = world.start(&["--demo", "--park", "--http", "127.0.0.1:0"]);
+    let url = printed["url"].as_str().unwrap();
+    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello });
+    let (head, _) = post(url, "", &hello);
+    let session = head.lines().find(|line| line.starts_with("mcp-session-id: ")).unwrap();
+    let headers = format!("{session}\r\n");
+    let call = |id: usize, tool: &str, arguments: &Value| json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": tool, "arguments": arguments } });
+    let said = |id: usize, tool: &str, arguments: &Value| {
+        let (_, answer) = post(url, &headers, &call(id, tool, arguments));
+        answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let note: Value = serde_json::from_str(&said(1, "blob", &json!({ "bytes": 5_000_000 }))).unwrap();
+    let mut arguments = json!({ "text": "done" });
+    for number in 0..25 {
+        arguments[format!("a{number}")] = note["handle"].clone();
+    }
+    assert_eq!(said(2, "echo", &arguments), "done");
+    let at_rest = server.memory_kib("VmRSS:");
+    let start = |id| send(url, "POST /mcp", &headers, &call(id, "echo", &arguments).to_string());
+    let clients: Vec<_> = (100..150).map(start).collect();
+    let mut health = String::new();
+    send(url, "GET /healthz", "", "").read_to_string(&mut health).unwrap();
+    assert!(health.starts_with("HTTP/1.1 200 ") && health.ends_with("ok"), "{health}");
+    // They leave without their answers.
+    drop(clients);
+    eventually("the others have ended", PATIENCE, || said(3, "echo", &arguments) == "done");
+    eventually("the memory is given back", PATIENCE, || server.memory_kib("VmRSS:") < at_rest + 100_000);
+    let most = server.memory_kib("VmHWM:");
+    assert!(most < 700_000, "{most} KiB at most for the texts of handles");
 }
 
 #[test]
