@@ -30,8 +30,8 @@ pub struct Combined {
     /// Each with its name in warnings.
     sources: Vec<(String, Arc<dyn ToolSource>)>,
     list: DerivedList,
-    /// For each name that was ever listed, the place of its source.
-    owners: Mutex<HashMap<String, usize>>,
+    /// For each name that was ever listed, the place of its source, and then of those whose tool is left out.
+    owners: Mutex<HashMap<String, Vec<usize>>>,
 }
 
 impl Combined {
@@ -83,16 +83,20 @@ impl Combined {
             let source = &self.sources[place].0;
             for tool in list.iter() {
                 let name = &tool.name;
-                match owners.get(name) {
-                    Some(&owner) if owner != place => {
-                        let owner = &self.sources[owner].0;
+                let is_full = owners.len() >= MAX_NAMES;
+                match owners.get_mut(name) {
+                    Some(known) if known[0] == place => tools.push(tool),
+                    // There was a warning.
+                    Some(known) if known.contains(&place) => {}
+                    Some(known) => {
+                        known.push(place);
+                        let owner = &self.sources[known[0]].0;
                         tracing::warn!(
                             "the tool `{name}` of `{source}` is left out: `{owner}` had one with this name first"
                         );
                     }
-                    Some(_) => tools.push(tool),
-                    None if owners.len() < MAX_NAMES => {
-                        owners.insert(name.clone(), place);
+                    None if !is_full => {
+                        owners.insert(name.clone(), vec![place]);
                         tools.push(tool);
                     }
                     None => tracing::warn!(
@@ -117,7 +121,9 @@ impl ToolSource for Combined {
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         let tools = self.tools();
-        let owner = self.owners.lock().unwrap_or_else(PoisonError::into_inner).get(&call.name).copied();
+        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = owners.get(&call.name).map(|known| known[0]);
+        drop(owners);
         match owner.filter(|_| tools.get(&call.name).is_some()) {
             Some(owner) => self.sources[owner].1.call(call, context),
             None => Box::pin(async move { Err(tools.not_found(call.name)) }),
