@@ -184,12 +184,18 @@ async fn a_bridge_executable_that_cannot_run_is_named() {
     };
     let other_machine = file("other-machine", b"\x7fELF\x02\x01\x01\0nothing that this machine runs");
     for bridge in [file("no-loader", b"#!/no/loader\n"), other_machine, "/bin/false".into()] {
-        let model = world.builder().bridge(&bridge).guard(&bridge).build().unwrap();
-        let error = model.request("hi").await.unwrap_err();
-        assert_eq!(error.type_name(), "BridgeStartupError", "{error}");
-        assert!(error.to_string().contains(&format!("`{}`", bridge.display())), "{error}");
-        assert!(!error.to_string().contains("working directory"), "{error}");
+        let guarded = world.builder().bridge(&bridge).guard(&bridge).build().unwrap();
+        // Here the CLI starts, and then the bridge to the tools does not.
+        let with_tools = world.builder().bridge(&bridge).build().unwrap();
+        with_tools.set_agent_toolsets(Tools::new().toolset(), "tools", Transport::Stdio).unwrap();
+        for model in [guarded, with_tools] {
+            let error = model.request("hi").await.unwrap_err();
+            assert_eq!(error.type_name(), "BridgeStartupError", "{error}");
+            assert!(error.to_string().contains(&format!("`{}`", bridge.display())), "{error}");
+            assert!(!error.to_string().contains("working directory"), "{error}");
+        }
     }
+    assert!(world.scripted.requests().is_empty(), "the model was asked without its tools");
     world.nothing_is_left();
 }
 
