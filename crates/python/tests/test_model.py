@@ -177,6 +177,7 @@ async def test_parameters_of_tools_can_be_restricted(world: MakeWorld) -> None:
         ({"permission_mode": "acceptEdit"}, "no permission mode `acceptEdit`; did you mean `acceptEdits`\\?"),
         ({"builtin_tools": ["Raed"]}, "there is no built-in tool `Raed`; did you mean `Read`\\?"),
         ({"disallowed_tools": ["bash(rm *)"]}, "there is no built-in tool `bash`; did you mean `Bash`\\?"),
+        ({"setting_sources": ["usr"]}, "did you mean `user`\\?"),
         ({"max_budget_usd": 0}, "`max_budget_usd` is 0"),
         ({"agents": {"a": {"prompt": "x"}}}, "agent `a`: `description` is missing"),
         ({"agents": {"a": {"prompt": "x", "tool": []}}}, "unknown field `tool`"),
