@@ -102,7 +102,7 @@ mod tests {
     use rustix::fs::OFlags;
     use tempfile::TempDir;
 
-    use toolbridge_scripted::say_unchecked;
+    use toolbridge_scripted::report_skipped;
 
     use super::*;
     use crate::disk::{Step, fault};
@@ -316,7 +316,7 @@ mod tests {
                 && set_attribute(&path, "user.empty", b"")
                 && set_attribute(&probe, ACL, &acl_for(12345));
             if !has_attributes {
-                return say_unchecked("the disk has no extended attributes");
+                return report_skipped("the disk has no extended attributes");
             }
             change(&folder, "a.md", b"new").unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o604);
@@ -338,7 +338,7 @@ mod tests {
             let path = folder.dir.path().join("a.md");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).unwrap();
             if !set_attribute(folder.dir.path(), "system.posix_acl_default", &acl_for(12345)) {
-                return say_unchecked("the disk has no access control lists");
+                return report_skipped("the disk has no access control lists");
             }
             change(&folder, "a.md", b"new").unwrap();
             assert_eq!(attribute(&path, ACL), None);
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn a_changed_file_keeps_its_owner_where_it_can() {
         if !rustix::process::geteuid().is_root() {
-            return say_unchecked("only root can give files away");
+            return report_skipped("only root can give files away");
         }
         for change in [Folder::overwrite, Folder::append] {
             let folder = Folder::with("a.md", "old");
@@ -375,7 +375,7 @@ mod tests {
                 fault::with(Step::SetAttribute, Errno::PERM, || change(&folder, "a.md", b"last")).unwrap();
                 assert_eq!((owner(), attribute(&path, ACL)), ((12345, 54321, 0o600), None));
             } else {
-                say_unchecked("the disk has no access control lists, so none was lost");
+                report_skipped("the disk has no access control lists, so none was lost");
             }
             assert_eq!(folder.content().len(), 1);
         }

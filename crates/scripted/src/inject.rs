@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::skipped::say_unchecked_in;
+use crate::skipped::report_skipped_in;
 use crate::thorough::thorough;
 
 const SOURCE: &str = include_str!("trace.c");
@@ -265,7 +265,7 @@ fn can_trace(krate: &str) -> bool {
         panic!("cannot start strace ({error}): install it, or run `cargo xtask test`, which gets it")
     });
     if !traced.success() {
-        say_unchecked_in(krate, "strace is not permitted to trace here");
+        report_skipped_in(krate, "strace is not permitted to trace here");
     }
     traced.success()
 }

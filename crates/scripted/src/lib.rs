@@ -5,7 +5,7 @@
 //! again, with such a model where they need one: `console` parses the commands, `world` runs them, and `gap`
 //! compares their output. `inject` makes system calls fail. `servers` finds MCP servers of others, and a
 //! [`ControlChannel`] replaces the CLI. [`thorough`] says how much of the tests runs. A test that cannot do its work on this machine calls
-//! [`say_unchecked`].
+//! [`report_skipped`].
 
 mod cli;
 mod console;
@@ -24,7 +24,7 @@ pub use gap::shows;
 pub use inject::{Run, STAND_IN, by_halves, fail_each_call, fail_every, processes_of};
 pub use page::Page;
 pub use servers::{everything_server, nats_server, time_server};
-pub use skipped::say_unchecked;
+pub use skipped::report_skipped;
 pub use thorough::{one_of, thorough};
 pub use toolbridge_testing::{
     Block, ModelRequest, Script, ScriptError, ScriptedModel, ToolResultBlock, Turn, clean_environment,

@@ -10,13 +10,13 @@ use std::panic::Location;
 ///
 /// When the file that `TOOLBRIDGE_SKIPPED` names cannot be written: the report would be lost.
 #[track_caller]
-pub fn say_unchecked(reason: &str) {
-    say_unchecked_in(crate_of(Location::caller().file()), reason);
+pub fn report_skipped(reason: &str) {
+    report_skipped_in(crate_of(Location::caller().file()), reason);
 }
 
 /// The same for a test of another crate.
 #[expect(clippy::expect_used, reason = "a test that cannot report it fails")]
-pub(crate) fn say_unchecked_in(krate: &str, reason: &str) {
+pub(crate) fn report_skipped_in(krate: &str, reason: &str) {
     // The test by its crate and its name, as in docs/FAULTS.md.
     let line = format!("{krate}::{}: {reason}\n", std::thread::current().name().unwrap_or("a test"));
     // Not with `eprintln`, whose output is hidden for a test that passes.

@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::foreign_bridge::KNOCK;
-use toolbridge_scripted::say_unchecked;
+use toolbridge_scripted::report_skipped;
 
 use crate::support::{PATIENCE, files, run, start_host};
 use crate::wire::{frame, python, python_as_another_user, request};
@@ -64,12 +64,12 @@ fn leave_behind(dir: &Path, id: &str, owner: u32) {
 /// not.
 fn can_be(uid: u32, map: Option<u32>) -> bool {
     if !rustix::process::geteuid().is_root() {
-        say_unchecked("only root can start a process of another user");
+        report_skipped("only root can start a process of another user");
         return false;
     }
     let (code, _, stderr) = run(&mut command_as(uid, map, &["test", "-x", EXECUTABLE]));
     if code != 0 {
-        say_unchecked(&format!("user {uid} cannot start the executable here: {}", stderr.trim()));
+        report_skipped(&format!("user {uid} cannot start the executable here: {}", stderr.trim()));
     }
     code == 0
 }
@@ -104,7 +104,7 @@ fn a_strangers_file_costs_a_start_one_stat_and_is_never_opened() {
     let mut command = Command::new("strace");
     let traced = command.args(["-f", "-s", "200", "-o"]).arg(&log).stderr(Stdio::null());
     if !Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_ok_and(|code| code.success()) {
-        say_unchecked("there is no strace, or it is not permitted to trace");
+        report_skipped("there is no strace, or it is not permitted to trace");
         return;
     }
     let mut strangers = Vec::new();
@@ -182,7 +182,7 @@ fn an_unremovable_file_does_not_stop_the_sweep_and_is_not_reported_as_removed() 
     let stuck = schema(dir.path(), EARLY);
     let chattr = |flag: &str| Command::new("chattr").arg(flag).arg(&stuck).stderr(Stdio::null()).status();
     if !chattr("+i").is_ok_and(|status| status.success()) {
-        say_unchecked("only root can make a file immutable, and not on every file system");
+        report_skipped("only root can make a file immutable, and not on every file system");
         return;
     }
     let mut command = Command::new(EXECUTABLE);

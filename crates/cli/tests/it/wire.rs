@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use toolbridge_scripted::say_unchecked;
+use toolbridge_scripted::report_skipped;
 
 use crate::support::PATIENCE;
 
@@ -164,7 +164,7 @@ pub(crate) fn python(script: &str) -> Command {
 /// maps only this user.
 pub(crate) fn python_as_another_user(script: &str) -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
-        say_unchecked("only root can start a process of another user");
+        report_skipped("only root can start a process of another user");
         return None;
     }
     let mut command = Command::new("setpriv");

@@ -10,7 +10,7 @@ use toolbridge::claude::BUILTIN_TOOLS;
 use toolbridge::{
     Conversation, Effort, Event, Hint as _, Request, Sandbox, Settings, Skills, Subagent, Thinking, Transport,
 };
-use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn, say_unchecked};
+use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn, report_skipped};
 
 use super::support::{Tools, World, program, transports};
 
@@ -198,7 +198,7 @@ async fn a_sandbox_confines_commands_or_they_do_not_run() {
         assert!(inside && ids.split_whitespace().count() > 1, "{text}");
     } else {
         assert!(!inside && text.to_lowercase().contains("sandbox"), "{text}");
-        say_unchecked(
+        report_skipped(
             "there is no bubblewrap or no socat, so only the refusal to run without them was checked",
         );
     }
