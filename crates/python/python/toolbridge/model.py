@@ -329,8 +329,8 @@ class ClaudeCodeModel(Model[None]):
             max_concurrent_requests: How many requests run at the same time, each with its own CLI. The others
                 wait in order; their `timeout` starts when they do. The default is twice the number of cores;
                 `2**32 - 1` means no limit. Open conversations do not count. A run that a tool of another run
-                starts neither waits nor counts. One that it starts in a thread without the tool's context does: it
-                ends with an error if all that run wait for functions for its `timeout`.
+                starts neither waits nor counts. One that it starts in a thread without the tool's context
+                does: it ends with an error if all that run wait for functions for its `timeout`.
             settings: Settings for all requests; those of an agent or a request take precedence.
             profile: The model's profile for pydantic-ai, which overrides its default profile.
 
