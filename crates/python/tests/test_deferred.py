@@ -353,9 +353,9 @@ async def test_a_call_that_a_capability_handles_is_streamed_with_its_result(worl
     assert kinds == [TextPart, NativeToolCallPart, NativeToolReturnPart, TextPart]
 
 
-@pytest.mark.parametrize("of_the_client", [False, True])
+@pytest.mark.parametrize("by", ["definition", "function", "client"])
 async def test_a_client_of_ag_ui_sees_a_deferred_call_once(
-    world: MakeWorld, transport: Transport, of_the_client: bool
+    world: MakeWorld, transport: Transport, by: str
 ) -> None:
     from ag_ui import core  # not installed with the oldest pydantic-ai
     from pydantic_ai.ui.ag_ui import AGUIAdapter
@@ -363,7 +363,14 @@ async def test_a_client_of_ag_ui_sees_a_deferred_call_once(
     here = world(DELETE)
     agent, _ = deleter(here, transport)
     tools = []
-    if of_the_client:
+    if by == "function":
+        agent = Agent(here.model(transport), output_type=[str, DeferredToolRequests])
+
+        @agent.tool
+        def delete(ctx: RunContext[None], path: str) -> str:
+            raise ApprovalRequired
+
+    elif by == "client":
         agent = Agent(here.model(transport))
         tools = [core.Tool(name="delete", description="Deletes a file.", parameters={"type": "object"})]
     asked = core.RunAgentInput(

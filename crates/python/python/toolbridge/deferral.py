@@ -13,7 +13,7 @@ from pydantic_ai.messages import (
     NativeToolReturnPart,
     ToolCallPart,
 )
-from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
 
 from . import _native
 from .answer import Reader
@@ -28,12 +28,15 @@ class Deferral:
     them as with any other model, so the run ends with its `DeferredToolRequests`.
     """
 
-    def __init__(self, tools: Mapping[str, ToolDefinition]) -> None:
+    def __init__(self, tools: Mapping[str, ToolDefinition], agent: object) -> None:
         self.ending = _native.Ending()
         self._names = tools.keys()
         """The tools whose calls the agent can handle."""
-        self.announced = frozenset(name for name, tool in tools.items() if tool.defer)
-        """Those that need an approval or run elsewhere, as their definition says."""
+        outputs = getattr(agent, "output_type", None)
+        may_any = DeferredToolRequests in (outputs if isinstance(outputs, Sequence) else [outputs])
+        self.held = frozenset(name for name, tool in tools.items() if may_any or tool.defer)
+        """Those whose calls may be left to the agent; all if it takes `DeferredToolRequests`, because any
+        function may then ask for that."""
         self._running = 0
         self._calls: dict[str, ToolCallPart] = {}
         self._results: dict[str, bytes] = {}

@@ -137,7 +137,7 @@ class _Prepared:
     def held_tools(self) -> frozenset[str]:
         """The tools whose calls may be left to the agent."""
         deferral = self.host.toolbox.deferral
-        return frozenset() if deferral is None else deferral.announced
+        return frozenset() if deferral is None else deferral.held
 
     def deferred(
         self, parts: Sequence[ModelResponsePart]
@@ -726,7 +726,8 @@ class ClaudeCodeModel(Model[None]):
             if meter is not None and (manager := _agents_manager(run)) is not None:
                 tools.toolbox.meter, tools.toolbox.metered = meter, manager
                 agents_tools = (manager.tools or {}).items()
-                deferral = Deferral({name: tool.tool_def for name, tool in agents_tools})
+                definitions = {name: tool.tool_def for name, tool in agents_tools}
+                deferral = Deferral(definitions, getattr(run, "agent", None))
                 tools.toolbox.deferral = deferral
                 host.until = deferral.ending
             *history, last = read.messages
