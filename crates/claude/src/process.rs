@@ -89,9 +89,12 @@ impl Process {
         let is_guarded = is_guarded(&command);
         let id = Uuid::new_v4().simple();
         command.env(MARKER, id.to_string());
-        if !is_guarded {
+        if is_guarded {
+            guard::hold_signals(&mut command);
+        } else {
             guard::die_with_parent(&mut command);
-        } else if let Some(room) = &room {
+        }
+        if let Some(room) = room.as_ref().filter(|_| is_guarded) {
             command.env(guard::ROOM, room.path());
         }
         let executable = PathBuf::from(command.get_program());

@@ -27,6 +27,9 @@ use crate::question;
 /// How many characters of a tool's arguments or result are shown.
 const SHOWN_CHARS: usize = 120;
 
+/// How long to wait at the end for other threads; one may be blocked in a tool.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
 pub(crate) fn run(args: &AskArgs) -> Result<ExitCode> {
     match answer_to(args) {
         Err(error) if args.json => {
@@ -77,8 +80,8 @@ fn answer_to(args: &AskArgs) -> Result<ExitCode, Failure> {
             }
         }
     });
-    // Do not wait for threads that are blocked in a tool.
-    runtime.shutdown_background();
+    // Until the other thread has removed what the request had made, but no longer for threads that are blocked in a tool.
+    runtime.shutdown_timeout(END_PATIENCE);
     answered
 }
 

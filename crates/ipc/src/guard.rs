@@ -29,6 +29,21 @@ pub fn executable() -> Option<PathBuf> {
     own_executable()
 }
 
+/// Makes signals that come before the guardian can handle them wait until it can: otherwise they would end it, and the
+/// directory of its request would be left.
+pub fn hold_signals(command: &mut Command) {
+    #[expect(unsafe_code, reason = "the signals have to be blocked in the child")]
+    // SAFETY: between fork and exec there are only system calls on local values, and nothing is allocated.
+    unsafe {
+        command.pre_exec(|| {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+}
+
 /// Makes the system kill the command's process when the thread that starts it ends, where the system supports this.
 pub fn die_with_parent(command: &mut Command) {
     end_with_parent(command, Signal::KILL);

@@ -62,6 +62,7 @@ pub fn run_guard_if_asked() {
         Err(error) => {
             // This stderr is still the program's, and it may be closed.
             _ = writeln!(io::stderr(), "cannot start `{}`: {error}", Path::new(&program).display());
+            remove_room();
             std::process::exit(NOT_STARTED);
         }
     }

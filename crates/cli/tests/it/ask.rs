@@ -441,6 +441,17 @@ fn a_time_out_ends_the_command_whatever_it_waits_for() {
 }
 
 #[test]
+fn a_time_out_at_any_moment_leaves_nothing() {
+    let (model, home) = (ScriptedModel::start("hang"), TempDir::new().unwrap());
+    for millis in (1..=20).chain((25..=100).step_by(15)) {
+        let limit = format!("0.{millis:03}");
+        let (code, _, stderr) = run(&mut ask(&model, &home, &["go", "--timeout", &limit]));
+        assert!(code == 1 && stderr.contains("no result within"), "{limit}: {code} {stderr}");
+        nothing_is_left(&home);
+    }
+}
+
+#[test]
 fn the_doctor_checks_the_temporary_directory() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = TempDir::new().unwrap();
