@@ -233,9 +233,8 @@ fn a_failed_call_is_a_failed_span_in_a_new_trace() {
 
 #[test]
 fn an_unreachable_collector_causes_no_failure() {
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for url in [format!("http://{gone}"), "https://127.0.0.1:1".into()] {
-        let lines = call(&url, &[("echo", json!({ "text": "x" }))], &json!({}));
+    for url in ["http://127.0.0.1:1", "https://127.0.0.1:1"] {
+        let lines = call(url, &[("echo", json!({ "text": "x" }))], &json!({}));
         assert_eq!(lines.iter().filter(|line| line["event"] == "call_end").count(), 2, "{url}");
     }
 }

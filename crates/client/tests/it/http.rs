@@ -276,10 +276,6 @@ async fn a_server_that_was_away_is_connected_to_again_and_its_tools_are_listed_a
 
 #[tokio::test]
 async fn unusable_servers_are_reported_with_a_hint() {
-    let refused = {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        format!("http://{}/", listener.local_addr().unwrap())
-    };
     let html = Web::start(|_, _, _| status(200, "text/html", "<html>Welcome</html>")).await;
     let unauthorized =
         Web::start(|_, _, _| status(401, "application/json", r#"{"error":"secret-body"}"#)).await;
@@ -287,7 +283,12 @@ async fn unusable_servers_are_reported_with_a_hint() {
     let elsewhere = Web::start(|_, _, _| status(404, "text/html", "<html>not here</html>")).await;
     let failing = Web::start(|_, _, _| status(502, "text/plain", "secret-body")).await;
     let rows = [
-        (refused.clone(), "cannot connect to `http://127.0.0.1:", "check that the server is running"),
+        // No test gets this port.
+        (
+            "http://127.0.0.1:1/".into(),
+            "cannot connect to `http://127.0.0.1:1/`",
+            "check that the server is running",
+        ),
         (html.url(), "is not an MCP server, it sent text/html", "many servers are at `/mcp`"),
         (unauthorized.url(), "answered with HTTP status 401", "give a token with `bearer`"),
         (forbidden.url(), "answered with HTTP status 403", "give a token with `bearer`"),
