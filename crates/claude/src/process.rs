@@ -91,11 +91,9 @@ impl Process {
         command.env(MARKER, id.to_string());
         if is_guarded {
             guard::hold_signals(&mut command);
+            room.as_ref().map(|room| command.env(guard::ROOM, room.path()));
         } else {
             guard::die_with_parent(&mut command);
-        }
-        if let Some(room) = room.as_ref().filter(|_| is_guarded) {
-            command.env(guard::ROOM, room.path());
         }
         let executable = PathBuf::from(command.get_program());
         // Checked before the start: a failed one removes the room, which may be the directory.
