@@ -62,19 +62,16 @@ impl Vault {
             for entry in entries.iter().rev() {
                 let before = trash::content(trash.as_fd(), entry).map_err(failed)?;
                 // The text of the note itself was kept by a process that was killed before it replaced it.
-                let is_earlier = !self.has_bytes(&path, &before);
-                if is_earlier {
-                    self.put(&path, &[&before], |dir, name, parts| {
-                        write::overwrite(dir, name, parts, |old, parts| {
-                            self.replace_old(&path, dir, old, parts)
-                        })
-                    })?;
+                if self.has_bytes(&path, &before) {
+                    trash::remove(trash.as_fd(), entry);
+                    continue;
                 }
+                self.put(&path, &[&before], |dir, name, parts| {
+                    write::overwrite(dir, name, parts, |old, parts| self.replace_old(&path, dir, old, parts))
+                })?;
                 // Last, so that an undo that was interrupted can be repeated.
                 trash::remove(trash.as_fd(), entry);
-                if is_earlier {
-                    return Ok(());
-                }
+                return Ok(());
             }
             Err(none())
         })?;

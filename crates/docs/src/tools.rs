@@ -73,7 +73,7 @@ fn manual_tools() -> Vec<(Effect, Tool)> {
             "Read a manual",
             "Reads from a manual. `scope`: `snippet` (default) is the section without its subsections, `section` has them, \
              `sections` continues through `max_sections` headings, `file` is the whole file (an `.md` only if the server and \
-             `allow_file` allow it). If cut, `next` is the `ref` that goes on. To put text into the vault do not read it: use \
+             `allow_file` allow it). If cut, `next` is the `ref` to continue with. To put text into the vault do not read it: use \
              `bridge_copy_section`.",
             Effect::Reads,
             |shared, request, _| shared.manuals.read(request).map(plain),
