@@ -1,7 +1,7 @@
 //! Lines are read from any bytes in any pieces, and one that is too long affects no other.
 
 use futures_util::FutureExt as _;
-use toolbridge_mcp::{Incoming as _, LineReader, LineTooLong};
+use toolbridge_core::mcp::{Incoming as _, LineReader, LineTooLong};
 
 use crate::input::{Pieces, cuts};
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use toolbridge_core::RawJson;
-use toolbridge_mcp::fuzzing::{Sorted, read};
+use toolbridge_core::mcp::fuzzing::{Sorted, read};
 
 use crate::json::{self, Node};
 

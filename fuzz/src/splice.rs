@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use toolbridge_core::RawJson;
-use toolbridge_mcp::fuzzing::answer;
+use toolbridge_core::mcp::fuzzing::answer;
 
 use crate::json::{self, Node};
 

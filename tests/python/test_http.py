@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 def url() -> Iterator[str]:
     program = os.environ.get("TOOLBRIDGE_HTTP_SERVER")
     if not program:
-        pytest.fail("TOOLBRIDGE_HTTP_SERVER is not set: give it the path of the example `conformance` of toolbridge-http")
+        pytest.fail("TOOLBRIDGE_HTTP_SERVER is not set: give it the path of the example `conformance` of toolbridge-core")
     with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process.stdout.readline().strip()

@@ -35,7 +35,7 @@ impl Suite {
     /// The commands that test the server at `url`; each must succeed.
     pub(crate) fn commands(&self, root: &Path, url: &str) -> Vec<Command> {
         let suite = self.folder.join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
-        let known = root.join("crates/http/conformance.yml");
+        let known = root.join("crates/core/conformance.yml");
         let mut commands: Vec<_> = REVISIONS
             .iter()
             .map(|revision| {
@@ -48,7 +48,7 @@ impl Suite {
             })
             .collect();
         let mut client = Command::new(&self.node);
-        client.arg(root.join("crates/http/tests/typescript.mjs")).arg(&self.folder).arg(url);
+        client.arg(root.join("crates/core/tests/http/typescript.mjs")).arg(&self.folder).arg(url);
         commands.push(client);
         let inspector = self.folder.join("node_modules/@modelcontextprotocol/inspector-cli/build/index.js");
         for method in ["tools/list", "tools/call --tool-name test_simple_text"] {

@@ -76,7 +76,7 @@ fn chosen(all: &'static [Part], names: &[String]) -> Result<(Vec<&'static Part>,
     let packages: Vec<_> = packages.filter_map(|package| package["name"].as_str()).collect();
     let (mut parts, mut crates) = (BTreeSet::new(), Vec::new());
     for name in names {
-        // A part takes precedence over a crate; `ipc` is `toolbridge-ipc`.
+        // A part takes precedence over a crate; `docs` is `toolbridge-docs`.
         let long = format!("toolbridge-{name}");
         if all.iter().any(|part| part.name == name) {
             parts.insert(name.as_str());
@@ -186,10 +186,10 @@ mod tests {
         assert_eq!(names(&["python-oldest"]), ["build", "wheel", "python-oldest"]);
         assert_eq!(names(&[]).len(), PARTS.len());
         assert_eq!(
-            chosen(PARTS, &["ipc".into(), "toolbridge".into()]).unwrap().1,
-            ["toolbridge-ipc", "toolbridge"]
+            chosen(PARTS, &["docs".into(), "toolbridge".into()]).unwrap().1,
+            ["toolbridge-docs", "toolbridge"]
         );
-        assert!(names(&["ipc"]).is_empty());
+        assert!(names(&["docs"]).is_empty());
         let error = chosen(PARTS, &["everything".into()]).err().unwrap().to_string();
         assert!(error.starts_with("`everything` is neither a part nor a crate"), "{error}");
     }

@@ -63,7 +63,7 @@ impl ClaudeCodeModelBuilder {
     }
 
     /// Sets the executable that the CLI starts as the bridge; see
-    /// [`SessionBuilder::bridge`](toolbridge_ipc::SessionBuilder::bridge).
+    /// [`SessionBuilder::bridge`](toolbridge_core::ipc::SessionBuilder::bridge).
     pub fn bridge(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.bridge = Some(path.into());
         self

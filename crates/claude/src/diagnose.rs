@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use toolbridge_ipc::BridgeCommand;
+use toolbridge_core::ipc::BridgeCommand;
 
 use crate::error::ExecutionKind;
 use crate::event::McpServerStatus;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use toolbridge_core::ipc::IpcError;
 use toolbridge_core::{Hint, RawJson, RegistrationError, show_hint};
-use toolbridge_ipc::IpcError;
 
 use crate::Transport;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use toolbridge_core::ipc::{IpcError, Session};
 use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
 use toolbridge_core::{Selection, ServerInfo, ToolList, ToolSource, check_server_name, set};
-use toolbridge_ipc::{IpcError, Session};
 use tracing::Span;
 
 use crate::builder::Options;

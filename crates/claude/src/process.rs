@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process_group};
-use toolbridge_ipc::child::{self, Exit, Pipes};
-use toolbridge_ipc::guard;
+use toolbridge_core::ipc::child::{self, Exit, Pipes};
+use toolbridge_core::ipc::guard;
 use uuid::Uuid;
 
 use crate::ClaudeCodeError;

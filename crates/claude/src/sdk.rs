@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use toolbridge_core::RawJson;
 use toolbridge_core::json::members;
-use toolbridge_mcp::{Incoming, LineTooLong, Outgoing};
+use toolbridge_core::mcp::{Incoming, LineTooLong, Outgoing};
 
 use crate::control::Control;
 

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{mpsc, watch};
+use toolbridge_core::park::Parked;
 use toolbridge_core::{
     Answer, CallContext, CallFuture, Changes, DerivedList, RawJson, States, Step, ToolCall, ToolError,
     ToolList, ToolSource, Underway,
 };
-use toolbridge_park::Parked;
 
 use crate::Event;
 use crate::callbacks::OnAsk;

@@ -24,75 +24,51 @@
 //! # Ok::<(), toolbridge_core::RegistrationError>(())
 //! ```
 
-pub mod json;
-pub mod trace;
+pub mod call;
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(feature = "http")]
+pub mod http;
+pub mod ipc;
+pub mod mcp;
+pub mod socket;
+pub mod source;
+pub mod tool;
+pub mod toolset;
 
-mod arguments;
-mod budget;
-mod call;
-mod changes;
-mod client;
-mod clock;
-mod combined;
-mod context;
-mod dispatcher;
-mod error;
-mod extract;
-mod fault;
-mod flaw;
-mod form;
-mod function;
-mod handler;
-mod lane;
-mod leniency;
-mod name;
-mod panic;
-mod prefixed;
-mod progress;
-mod question;
-mod result;
-mod returned;
-mod scan;
-mod schema;
-mod selection;
-mod server_info;
-mod shape;
-mod source;
-mod spec;
-mod tool;
-mod toolset;
-
-pub use budget::{Budget, Share};
-pub use call::{CallMeta, ToolCall};
-pub use changes::{Changes, DerivedList};
-pub use client::Client;
-pub use combined::Combined;
-pub use context::{CallContext, States};
-pub use dispatcher::Dispatcher;
-#[doc(hidden)]
-pub use error::did_you_mean;
-pub use error::{Hint, RegistrationError, ToolError, Warning, hint_of, with_causes};
-pub use extract::{FromContext, State};
-#[doc(hidden)]
-pub use fault::Fault;
-pub use flaw::{Flaw, MAX_RESULT_DEPTH, ResultSpan};
-pub use form::Form;
-pub use handler::{FromArguments, IntoHandler, NoArgs};
-pub use json::RawJson;
-pub use name::{MAX_FULL_NAME_CHARS, check_server_name, check_tool_name};
-pub use prefixed::{Prefixed, with_prefix};
-pub use progress::{CallReceiver, Progress, Step, Underway};
-pub use question::{Answer, Asked, Pending, Question};
-pub use result::{Content, ToolResult};
-pub use returned::{IntoToolError, IntoToolResult, Json, ResultJson, Returned};
-#[doc(hidden)]
-pub use schema::Schema;
-pub use selection::Selection;
-pub use server_info::ServerInfo;
+pub use call::caller::Client;
+pub use call::context::{CallContext, States};
+pub use call::form::Form;
+pub use call::progress::{CallReceiver, Progress, Step, Underway};
+pub use call::question::{Answer, Asked, Pending, Question};
+pub use call::trace;
+pub use source::budget::{Budget, Share};
+pub use source::changes::{Changes, DerivedList};
+pub use source::combined::Combined;
+pub use source::dispatcher::Dispatcher;
+pub use source::park;
+pub use source::prefixed::{Prefixed, with_prefix};
+pub use source::selection::Selection;
 pub use source::{CallFuture, ToolSource};
-pub use spec::{DuplicateName, ToolList, ToolSpec};
 pub use tokio_util::sync::CancellationToken;
-pub use tool::{IntoTools, Tool, schema_of};
+pub use tool::call::{CallMeta, ToolCall};
+#[doc(hidden)]
+pub use tool::error::did_you_mean;
+pub use tool::error::{Hint, RegistrationError, ToolError, Warning, hint_of, with_causes};
+#[doc(hidden)]
+pub use tool::fault::Fault;
+pub use tool::flaw::{Flaw, MAX_RESULT_DEPTH, ResultSpan};
+pub use tool::json::{self, RawJson};
+pub use tool::name::{MAX_FULL_NAME_CHARS, check_server_name, check_tool_name};
+pub use tool::result::{Content, ToolResult};
+#[doc(hidden)]
+pub use tool::schema::Schema;
+pub use tool::server_info::ServerInfo;
+pub use tool::spec::{DuplicateName, ToolList, ToolSpec};
+pub use toolset::extract::{FromContext, State};
+pub use toolset::handler::{FromArguments, IntoHandler, NoArgs};
+pub use toolset::returned::{IntoToolError, IntoToolResult, Json, ResultJson, Returned};
+pub use toolset::tool::{IntoTools, Tool, schema_of};
 pub use toolset::{Toolset, ToolsetBuilder};
 
 /// Calls the builder's method of the same name for each setting that is `Some`.
@@ -112,6 +88,6 @@ pub mod __private {
     pub use schemars;
     pub use serde;
 
-    pub use crate::error::advice;
-    pub use crate::function::*;
+    pub use crate::tool::error::advice;
+    pub use crate::toolset::function::*;
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::thread;
 
 use tokio::runtime::Handle;
+use toolbridge_core::ipc::{Attached, Remote, own_server_info, this_program_is_a_bridge};
 use toolbridge_core::trace::{Process, Tracer, trace_path};
-use toolbridge_ipc::{Attached, Remote, own_server_info, this_program_is_a_bridge};
 
 use crate::guard::run_guard_if_asked;
 use crate::runtime::small_runtime;

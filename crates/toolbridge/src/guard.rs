@@ -21,7 +21,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getppid, kill_process,
     kill_process_group, setrlimit, wait, waitid,
 };
-use toolbridge_ipc::guard::{COMMAND, HURRY, ROOM, die_with_parent};
+use toolbridge_core::ipc::guard::{COMMAND, HURRY, ROOM, die_with_parent};
 
 /// How often the guardian checks that its parent lives: not every system sends a signal for it.
 const CHECK: Duration = Duration::from_millis(500);

@@ -91,13 +91,31 @@ pub use toolbridge_claude::{
     ResponseWithMetadata, RuleBehavior, Sandbox, SandboxNetwork, Settings, Skills, Started, Subagent,
     Thinking, ThinkingDisplay, Transport, Usage,
 };
-#[cfg(feature = "client")]
-#[doc(inline)]
-pub use toolbridge_client::{
-    CommandTarget, McpServer, McpServerBuilder, McpServers, ServerError, Target, UrlTarget,
-};
 #[doc(hidden)]
 pub use toolbridge_core as core;
+#[cfg(feature = "client")]
+#[doc(inline)]
+pub use toolbridge_core::client::{
+    CommandTarget, McpServer, McpServerBuilder, McpServers, ServerError, Target, UrlTarget,
+};
+/// Any source as an MCP server over Streamable HTTP: a service for any server, or a small built-in server.
+#[cfg(feature = "http")]
+#[doc(inline)]
+pub use toolbridge_core::http;
+#[doc(hidden)]
+pub use toolbridge_core::ipc;
+#[doc(inline)]
+pub use toolbridge_core::ipc::{
+    Attached, BridgeCommand, IpcError, LENGTH_PREFIX_SIZE, MAX_MESSAGE_SIZE, NamedSession,
+    SCHEMA_FILE_PREFIX, SOCKET_FILE_PREFIX, SOCKET_FILE_SUFFIX, SOCKET_PERMISSIONS, Session, SessionBuilder,
+};
+/// Any source as an MCP server, over any byte stream with lines.
+#[cfg(feature = "bridge")]
+#[doc(inline)]
+pub use toolbridge_core::mcp;
+#[cfg(feature = "park")]
+#[doc(inline)]
+pub use toolbridge_core::park::{ParkError, Parked};
 #[doc(inline)]
 pub use toolbridge_core::{
     Answer, CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content,
@@ -112,17 +130,6 @@ pub use toolbridge_docs as docs;
 #[cfg(feature = "docs")]
 #[doc(inline)]
 pub use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
-/// Any source as an MCP server over Streamable HTTP: a service for any server, or a small built-in server.
-#[cfg(feature = "http")]
-#[doc(inline)]
-pub use toolbridge_http as http;
-#[doc(hidden)]
-pub use toolbridge_ipc as ipc;
-#[doc(inline)]
-pub use toolbridge_ipc::{
-    Attached, BridgeCommand, IpcError, LENGTH_PREFIX_SIZE, MAX_MESSAGE_SIZE, NamedSession,
-    SCHEMA_FILE_PREFIX, SOCKET_FILE_PREFIX, SOCKET_FILE_SUFFIX, SOCKET_PERMISSIONS, Session, SessionBuilder,
-};
 /// Turns a function into a tool.
 ///
 /// The tool has the function's name, its doc comment is the description for the model, and its parameters are
@@ -226,13 +233,6 @@ pub use toolbridge_macros::tool;
 /// ```
 #[cfg(feature = "macros")]
 pub use toolbridge_macros::tools;
-/// Any source as an MCP server, over any byte stream with lines.
-#[cfg(feature = "bridge")]
-#[doc(inline)]
-pub use toolbridge_mcp as mcp;
-#[cfg(feature = "park")]
-#[doc(inline)]
-pub use toolbridge_park::{ParkError, Parked};
 /// A script in place of the model, for tests with the real CLI and without an account.
 #[cfg(feature = "testing")]
 #[doc(inline)]

@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
+use toolbridge_core::mcp::{LineReader, LineWriter, ServeError, ServerInfo, Serving, serve_with, stdio};
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
-use toolbridge_mcp::{LineReader, LineWriter, ServeError, ServerInfo, Serving, serve_with, stdio};
 
 use crate::guard::is_ignored;
 use crate::runtime::small_runtime;

@@ -5,7 +5,7 @@ use std::path::Path;
 use xtask::project::Project;
 
 /// The files below a folder, relative to the root, as the pages write them: `mcp/front.rs` is
-/// `crates/mcp/src/front.rs`.
+/// `crates/core/src/mcp/front.rs`.
 fn files(root: &Path, folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();

@@ -18,7 +18,7 @@ fn names(root: &Path, file: &str) -> BTreeSet<String> {
 fn every_name_of_an_error_is_an_exception_in_python() {
     let root = Project::find().unwrap().root;
     let mut named = names(&root, "crates/claude/src/error.rs");
-    named.extend(names(&root, "crates/ipc/src/error.rs"));
+    named.extend(names(&root, "crates/core/src/ipc/error.rs"));
     assert!(named.len() > 8 && named.contains("IPCMessageSizeError"), "{named:?}");
     let python = std::fs::read_to_string(root.join("crates/python/python/toolbridge/errors.py")).unwrap();
     let package = std::fs::read_to_string(root.join("crates/python/python/toolbridge/__init__.py")).unwrap();

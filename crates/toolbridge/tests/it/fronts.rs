@@ -17,7 +17,7 @@ use toolbridge::{
     CallContext, ClaudeCodeModel, Content, Json, NoArgs, RawJson, Session, Tool, ToolError, ToolResult,
     ToolSource, Toolset, Transport,
 };
-use toolbridge_client::McpServer;
+use toolbridge_core::client::McpServer;
 use toolbridge_scripted::ControlChannel;
 
 #[derive(Deserialize, JsonSchema)]
@@ -174,9 +174,9 @@ impl HttpClient {
     pub(crate) async fn of(tools: impl ToolSource) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let service = toolbridge_http::service(tools).build();
+        let service = toolbridge_core::http::service(tools).build();
         let server = tokio::spawn(async move {
-            toolbridge_http::serve(listener, service, std::future::pending()).await.unwrap();
+            toolbridge_core::http::serve(listener, service, std::future::pending()).await.unwrap();
         });
         Self::hello(address, Some(server)).await
     }

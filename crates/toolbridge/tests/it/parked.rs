@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use toolbridge::ipc::{Remote, read_schema_file};
 use toolbridge::{Parked, RawJson, Session, Tool, Toolset};
-use toolbridge_client::McpServer;
+use toolbridge_core::client::McpServer;
 
 use crate::fronts::{Client, HttpClient, ask_source, over_sdk};
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use toolbridge::{Combined, NoArgs, Parked, RawJson, Request, Tool, Toolset};
-use toolbridge_client::McpServer;
+use toolbridge_core::client::McpServer;
 use toolbridge_scripted::{Block, ModelRequest, Turn};
 
 use super::support::{World, transports};

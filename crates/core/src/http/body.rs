@@ -1,0 +1,110 @@
+//! Bodies of requests, which are read within limits, and of responses.
+
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::time::Duration;
+
+use crate::Budget;
+use crate::mcp::MAX_LINE_BYTES;
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use futures_util::Stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::StatusCode;
+use hyper::body::Frame;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+
+use crate::http::refusal::Refusal;
+
+/// The body of a response.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The response to a request.
+pub type Response = hyper::Response<Body>;
+
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const EVENTS: &str = "text/event-stream";
+
+/// Keeps a stream open: a comment.
+pub(crate) const STILL_HERE: Bytes = Bytes::from_static(b":\n\n");
+
+/// Reads a message: of limited size, within the time limit, and only while the budget has room.
+pub(crate) async fn read<B>(body: B, limit: Duration, budget: &Budget) -> Result<Bytes, Refusal>
+where
+    B: hyper::body::Body<Error: Display>,
+{
+    let too_large = || {
+        let text = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
+        Refusal::because(StatusCode::PAYLOAD_TOO_LARGE, text).and_close()
+    };
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > MAX_LINE_BYTES {
+        return Err(too_large());
+    }
+    let reading = async {
+        let mut body = std::pin::pin!(body);
+        let mut share = budget.share();
+        let mut message = BytesMut::with_capacity(announced.min(Budget::SMALL_BYTES));
+        while let Some(frame) = body.frame().await {
+            let data = match frame {
+                Ok(frame) => frame.into_data(),
+                Err(error) => {
+                    let text = format!("the request's body cannot be read: {error}");
+                    return Err(Refusal::because(StatusCode::BAD_REQUEST, text).and_close());
+                }
+            };
+            let Ok(data) = data else { continue };
+            let size = message.len() + data.remaining();
+            if size > MAX_LINE_BYTES {
+                return Err(too_large());
+            }
+            if size > Budget::SMALL_BYTES {
+                share.grow(data.remaining()).await;
+            }
+            message.put(data);
+        }
+        Ok(share.hold(message.freeze()))
+    };
+    tokio::time::timeout(limit, reading).await.unwrap_or_else(|_| {
+        let text = format!("the request's body did not arrive within {limit:?}");
+        Err(Refusal::because(StatusCode::REQUEST_TIMEOUT, text).and_close())
+    })
+}
+
+/// A response with one message.
+pub(crate) fn json(status: StatusCode, message: impl Into<Bytes>) -> Response {
+    full(status, JSON, message)
+}
+
+pub(crate) fn full(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response {
+    let mut response = hyper::Response::new(Full::new(text.into()).boxed_unsync());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// A response without a body.
+pub(crate) fn empty(status: StatusCode) -> Response {
+    let mut response = hyper::Response::new(Full::new(Bytes::new()).boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
+
+/// A response with a stream of events.
+pub(crate) fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
+    use futures_util::StreamExt as _;
+
+    let frames = events.map(|event| Ok(Frame::data(event)));
+    let mut response = hyper::Response::new(StreamBody::new(frames).boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(EVENTS));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Otherwise nginx would buffer events.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// One message as an event; it has no line breaks.
+pub(crate) fn event(message: &[u8]) -> Bytes {
+    [b"data: ", message, b"\n\n"].concat().into()
+}

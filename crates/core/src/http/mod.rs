@@ -1,0 +1,42 @@
+//! Serves any tool source over MCP with Streamable HTTP.
+//!
+//! [`service`] makes a tower service, to be mounted in a program that already has a server; [`serve`] is a small
+//! server for programs without one.
+//!
+//! ```no_run
+//! # mod toolbridge { pub use toolbridge_core::*; }
+//! # use toolbridge::{NoArgs, Toolset};
+//! use toolbridge::http;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8000").await?;
+//! http::serve(listener, http::service(tools).build(), async { _ = tokio::signal::ctrl_c().await }).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Messages are read and written by the same code as those on stdin and stdout (`mcp`): arguments and
+//! results are slices of raw JSON, which are passed on byte for byte.
+
+mod auth;
+mod body;
+mod builder;
+mod call;
+mod doors;
+mod error;
+mod header;
+mod metrics;
+mod refusal;
+mod serve;
+mod service;
+mod session;
+mod stall;
+mod stream;
+mod token_file;
+
+pub use body::{Body, Response};
+pub use builder::{Builder, service};
+pub use error::HttpError;
+pub use serve::serve;
+pub use service::McpService;

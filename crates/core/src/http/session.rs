@@ -1,0 +1,194 @@
+//! Sessions of clients that have called `initialize`.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::mcp::wire::{IdKey, OpenQuestions, Protocol};
+use crate::{CancellationToken, ToolList};
+use uuid::Uuid;
+
+use crate::http::auth::Principal;
+
+/// One client's session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    principal: Principal,
+    /// Cancelled when the session ends; its calls are cancelled with it.
+    pub(crate) ended: CancellationToken,
+    /// Questions of tools that the client has not answered yet.
+    pub(crate) questions: OpenQuestions,
+    state: Mutex<State>,
+}
+
+struct State {
+    protocol: Protocol,
+    /// Removing a call from this map decides its fate: either it is answered or it is cancelled.
+    calls: HashMap<IdKey, CancellationToken>,
+    /// The stream that notifies of changes, if it is open.
+    stream: Option<CancellationToken>,
+    /// The list of tools that the client has last received.
+    seen: Option<ToolList>,
+    used: Instant,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("calls", &self.calls.len()).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn with_protocol<T>(&self, then: impl FnOnce(&mut Protocol) -> T) -> T {
+        then(&mut self.lock().protocol)
+    }
+
+    /// Registers a call; returns whether its id was free.
+    pub(crate) fn begin(&self, id: &IdKey, call: CancellationToken) -> bool {
+        match self.lock().calls.entry(id.clone()) {
+            Entry::Vacant(place) => {
+                place.insert(call);
+                true
+            }
+            Entry::Occupied(_) => false,
+        }
+    }
+
+    /// Removes a call.
+    pub(crate) fn claim(&self, id: &IdKey) -> Option<CancellationToken> {
+        let mut state = self.lock();
+        state.used = Instant::now();
+        state.calls.remove(id)
+    }
+
+    /// Records that the client has received this list.
+    pub(crate) fn see(&self, tools: ToolList) {
+        self.lock().seen = Some(tools);
+    }
+
+    /// Opens the session's only stream, which replaces an earlier one; also returns whether the client has last
+    /// received another list than this one.
+    pub(crate) fn open_stream(&self, tools: &ToolList) -> (CancellationToken, bool) {
+        let stream = self.ended.child_token();
+        let mut state = self.lock();
+        if let Some(earlier) = state.stream.replace(stream.clone()) {
+            earlier.cancel();
+        }
+        let has_changed = state.seen.as_ref().is_some_and(|seen| !seen.is(tools));
+        (stream, has_changed)
+    }
+
+    /// Records that the stream has ended.
+    pub(crate) fn close_stream(&self, stream: &CancellationToken) {
+        stream.cancel();
+        let mut state = self.lock();
+        // A later stream is not cancelled and stays.
+        if state.stream.as_ref().is_some_and(CancellationToken::is_cancelled) {
+            state.stream = None;
+            state.used = Instant::now();
+        }
+    }
+
+    /// Since when the session has been idle; `None` while it is in use.
+    fn idle_since(&self) -> Option<Instant> {
+        let state = self.lock();
+        (state.calls.is_empty() && state.stream.is_none()).then_some(state.used)
+    }
+}
+
+/// All sessions.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    open: Mutex<HashMap<String, Arc<Session>>>,
+    most: usize,
+    idle: Duration,
+}
+
+impl Sessions {
+    pub(crate) fn new(most: usize, idle: Duration) -> Self {
+        Self { open: Mutex::default(), most, idle }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a session; it ends with `parent`. When there are too many, the one that has been idle for longest
+    /// ends; `None` if all are in use.
+    pub(crate) fn open(
+        &self,
+        protocol: Protocol,
+        principal: Principal,
+        parent: &CancellationToken,
+    ) -> Option<Arc<Session>> {
+        let mut open = self.lock();
+        self.sweep(&mut open);
+        if open.len() >= self.most {
+            let idle = open.values().filter_map(|session| Some((session.idle_since()?, &session.id)));
+            let longest = idle.min_by_key(|(since, _)| *since).map(|(_, id)| id.clone())?;
+            if let Some(session) = open.remove(&longest) {
+                session.ended.cancel();
+            }
+        }
+        // 122 random bits from the system, which cannot be guessed.
+        let id = Uuid::new_v4().simple().to_string();
+        let state = State { protocol, calls: HashMap::new(), stream: None, seen: None, used: Instant::now() };
+        let ended = parent.child_token();
+        let questions = OpenQuestions::default();
+        let session =
+            Arc::new(Session { id: id.clone(), principal, ended, questions, state: Mutex::new(state) });
+        open.insert(id, Arc::clone(&session));
+        Some(session)
+    }
+
+    /// The session with that id, if it belongs to this principal. A session of another principal is treated as
+    /// missing.
+    pub(crate) fn get(&self, id: &str, principal: &Principal) -> Option<Arc<Session>> {
+        let mut open = self.lock();
+        let session = Arc::clone(open.get(id).filter(|session| session.principal == *principal)?);
+        if self.is_over(&session) {
+            open.remove(id);
+            session.ended.cancel();
+            return None;
+        }
+        session.lock().used = Instant::now();
+        Some(session)
+    }
+
+    pub(crate) fn end(&self, session: &Session) {
+        self.lock().remove(&session.id);
+        session.ended.cancel();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let mut open = self.lock();
+        self.sweep(&mut open);
+        open.len()
+    }
+
+    pub(crate) fn clear(&self) {
+        for (_, session) in self.lock().drain() {
+            session.ended.cancel();
+        }
+    }
+
+    fn sweep(&self, open: &mut HashMap<String, Arc<Session>>) {
+        open.retain(|_, session| {
+            let is_over = self.is_over(session);
+            if is_over {
+                session.ended.cancel();
+            }
+            !is_over
+        });
+    }
+
+    fn is_over(&self, session: &Session) -> bool {
+        session.idle_since().is_some_and(|since| since.elapsed() >= self.idle)
+    }
+}

@@ -1,0 +1,303 @@
+//! All named sessions of this user, as one source of tools.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use crate::{
+    CallContext, CallFuture, Changes, RawJson, ServerInfo, ToolCall, ToolList, ToolResult, ToolSource,
+    ToolSpec, with_prefix,
+};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::ipc::IpcError;
+use crate::ipc::dir_watch::DirWatch;
+use crate::ipc::names::{NamedSession, check_name, named_sessions, names_dirs, private_dir};
+use crate::ipc::remains::sweep_session;
+use crate::ipc::remote::Parent;
+
+/// The tool that is offered when there are no others. Its name belongs to it, so that a permission for it is never one for
+/// a session's tool.
+const SESSIONS: &str = "sessions";
+
+/// How long until watching a directory is retried.
+const WATCH_AGAIN: Duration = Duration::from_secs(5);
+
+/// The tools of all live named sessions of this user, or of those with certain names.
+///
+/// A tool is called `session__tool`; with exactly one name, it keeps its own. So its name does not depend on other
+/// sessions. If several sessions have the same name, only the newest is offered. When sessions start, end or change
+/// their tools, [`changes`](ToolSource::changes) notifies.
+#[derive(Debug)]
+pub struct Attached {
+    shared: Arc<Shared>,
+    follower: OnceLock<AbortOnDropHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Empty for all sessions.
+    names: Vec<String>,
+    dirs: Vec<PathBuf>,
+    now: RwLock<Arc<Now>>,
+    /// Notified when a session has changed its tools.
+    member_changed: Arc<watch::Sender<()>>,
+    changed: watch::Sender<()>,
+}
+
+/// The sessions and tools at one moment.
+#[derive(Debug, Default)]
+struct Now {
+    members: Vec<Member>,
+    list: ToolList,
+    /// For each name in `list`: the session that has the tool, and the tool's name there.
+    routes: HashMap<String, (Arc<Parent>, String)>,
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    session: NamedSession,
+    parent: Arc<Parent>,
+    /// Its tools when `list` was made.
+    tools: ToolList,
+}
+
+impl Attached {
+    /// The sessions with those names; if there are none, all named sessions. It follows them from now on; outside
+    /// a runtime, from its first use inside one.
+    ///
+    /// # Errors
+    ///
+    /// When a session cannot have such a name.
+    pub fn new(names: Vec<String>) -> Result<Self, IpcError> {
+        Self::in_dirs(names, names_dirs())
+    }
+
+    /// The same, in other directories than this user's own.
+    ///
+    /// # Errors
+    ///
+    /// When a session cannot have such a name.
+    pub fn in_dirs(names: Vec<String>, dirs: Vec<PathBuf>) -> Result<Self, IpcError> {
+        names.iter().try_for_each(|name| check_name(name))?;
+        let shared = Shared {
+            names,
+            dirs,
+            now: RwLock::default(),
+            member_changed: Arc::default(),
+            changed: watch::Sender::default(),
+        };
+        shared.look(&HashSet::new());
+        let attached = Self { shared: Arc::new(shared), follower: OnceLock::new() };
+        attached.follow();
+        Ok(attached)
+    }
+
+    /// Follows sessions from now on, if this is inside a runtime.
+    fn follow(&self) {
+        if self.follower.get().is_none()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let shared = Arc::clone(&self.shared);
+            let follow = async move { shared.follow().await };
+            self.follower.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(follow)));
+        }
+    }
+
+    /// The instructions of the current sessions, combined for one server.
+    #[must_use]
+    pub fn info(&self) -> ServerInfo {
+        let now = self.shared.now();
+        let said = newest(&now.members).filter_map(|Member { session, .. }| {
+            Some(format!("{}: {}", session.name, session.server.instructions.as_ref()?))
+        });
+        let said: Vec<_> = said.collect();
+        let instructions = (!said.is_empty()).then(|| said.join("\n"));
+        ServerInfo { instructions, ..ServerInfo::default() }
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Arc<Now> {
+        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Looks for sessions again, except for those whose sockets are known to be `gone`.
+    fn look(&self, gone: &HashSet<PathBuf>) {
+        let before = self.now();
+        let wanted = |session: &NamedSession| self.names.is_empty() || self.names.contains(&session.name);
+        let found = named_sessions(&self.dirs).into_iter();
+        let found = found.filter(|session| wanted(session) && !gone.contains(&session.socket));
+        let members: Vec<_> = found.filter_map(|session| self.member(&before, session)).collect();
+        let is_known = |member: &Member| {
+            let same = |old: &Member| Arc::ptr_eq(&old.parent, &member.parent) && old.tools.is(&member.tools);
+            before.members.iter().any(same)
+        };
+        let is_same = members.len() == before.members.len() && members.iter().all(is_known);
+        if is_same && !before.list.is_empty() {
+            return;
+        }
+        let now = Now::of(members, self.names.len() != 1);
+        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
+        self.changed.send_replace(());
+    }
+
+    /// A session with its current tools; an already known session keeps its `Parent`.
+    fn member(&self, before: &Now, session: NamedSession) -> Option<Member> {
+        let known = before.members.iter().find(|old| old.session.socket == session.socket);
+        let parent = if let Some(known) = known {
+            Arc::clone(&known.parent)
+        } else {
+            let changed = Arc::clone(&self.member_changed);
+            let parent = Parent::open(session.socket.clone(), session.schema.clone(), changed);
+            // It may just have ended.
+            Arc::new(parent.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?)
+        };
+        Some(Member { tools: parent.tools(), parent, session })
+    }
+
+    /// Follows sessions as they start, end and change.
+    async fn follow(&self) {
+        let mut followed = JoinSet::new();
+        let mut known = HashSet::new();
+        let mut gone = HashSet::new();
+        let mut changes = self.member_changed.subscribe();
+        loop {
+            // Created before looking, so that no later change is missed.
+            let watches: Vec<_> = self.dirs.iter().filter_map(|dir| watch(dir)).collect();
+            let is_blind = watches.len() < self.dirs.len();
+            let mut news = JoinSet::new();
+            for watch in watches {
+                news.spawn(async move { watch.changed().await });
+            }
+            self.look(&gone);
+            let now = self.now();
+            // A session that comes back is followed again; the remains of dead sessions have been removed.
+            known.retain(|socket| now.members.iter().any(|member| member.session.socket == *socket));
+            gone.retain(|socket: &PathBuf| socket.exists());
+            for Member { session, parent, .. } in &now.members {
+                if known.insert(session.socket.clone()) {
+                    let (parent, socket) = (Arc::clone(parent), session.socket.clone());
+                    followed.spawn(async move {
+                        parent.follow().await;
+                        socket
+                    });
+                }
+            }
+            tokio::select! {
+                Some(_) = news.join_next() => {}
+                () = tokio::time::sleep(WATCH_AGAIN), if is_blind => {}
+                Some(Ok(socket)) = followed.join_next() => {
+                    // Removes what a killed process left; otherwise it would stay until another session starts.
+                    sweep_session(&socket);
+                    gone.insert(socket);
+                }
+                _ = changes.changed() => {}
+            }
+        }
+    }
+}
+
+fn watch(dir: &std::path::Path) -> Option<DirWatch> {
+    let watch = private_dir(dir).and_then(|()| DirWatch::new(dir));
+    watch
+        .inspect_err(
+            |error| tracing::warn!(dir = %dir.display(), %error, "new sessions in this directory will not be noticed"),
+        )
+        .ok()
+}
+
+/// The newest session of each name. Sessions with the same name are in order, the newest first.
+fn newest(members: &[Member]) -> impl Iterator<Item = &Member> {
+    let mut known = HashSet::new();
+    members.iter().filter(move |member| known.insert(&member.session.name))
+}
+
+impl Now {
+    fn of(members: Vec<Member>, has_prefixes: bool) -> Self {
+        let mut specs = Vec::<ToolSpec>::new();
+        let mut routes = HashMap::new();
+        for Member { session, parent, tools } in newest(&members) {
+            // No session's name contains `__` or ends with `_`, so no two sessions have a tool of the same name.
+            let prefix = if has_prefixes { format!("{}__", session.name) } else { String::new() };
+            for tool in tools.iter() {
+                let Some(spec) = with_prefix(&prefix, tool) else { continue };
+                if spec.name == SESSIONS {
+                    let name = &session.name;
+                    tracing::warn!(
+                        "the tool `{SESSIONS}` of the session `{name}` is left out: `attach` has one of its own"
+                    );
+                    continue;
+                }
+                routes.insert(spec.name.clone(), (Arc::clone(parent), tool.name.clone()));
+                specs.push(spec);
+            }
+        }
+        if specs.is_empty() {
+            let schema = RawJson::parse(r#"{"type":"object","properties":{}}"#).expect("it is JSON");
+            let mut tool =
+                ToolSpec::new(SESSIONS, "Says which live sessions there are, and how to start one.", schema);
+            tool.annotations = RawJson::parse(r#"{"readOnlyHint":true}"#).ok();
+            tool.meta = RawJson::parse(r#"{"anthropic/alwaysLoad":true}"#).ok();
+            specs.push(tool);
+        }
+        let list = ToolList::of(specs.iter());
+        Self { members, list, routes }
+    }
+}
+
+impl Shared {
+    /// What the `sessions` tool tells the model when there are no tools.
+    fn advice(&self) -> String {
+        let all: Vec<_> = named_sessions(&self.dirs).into_iter().map(|session| session.name).collect();
+        let looked =
+            self.dirs.iter().map(|dir| format!("`{}`", dir.display())).collect::<Vec<_>>().join(" and ");
+        let mut text = if self.names.is_empty() {
+            format!("There is no live session with tools in {looked}.\n")
+        } else {
+            format!("There is no live session called {} in {looked}.\n", self.names.join(" or "))
+        };
+        if !all.is_empty() {
+            text.push_str(&format!("There are sessions called {}.\n", all.join(", ")));
+        }
+        text.push_str(
+            "Start a program that opens one: in Rust `Session::builder(tools).name(\"shop\").start()`, in Python \
+             `Session(tools, name=\"shop\")`; or try `toolbridge demo --serve --name demo`. Its tools are here as soon as it \
+             runs.",
+        );
+        text
+    }
+}
+
+impl ToolSource for Attached {
+    fn tools(&self) -> ToolList {
+        self.follow();
+        self.shared.now().list.clone()
+    }
+
+    fn changes(&self) -> Changes {
+        let changes = Changes::of(self.shared.changed.subscribe());
+        self.follow();
+        changes
+    }
+
+    fn call(&self, mut call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        self.follow();
+        let now = self.shared.now();
+        match now.routes.get(&call.name) {
+            Some((parent, name)) => {
+                let parent = Arc::clone(parent);
+                call.name.clone_from(name);
+                Box::pin(async move { parent.call(call, context).await })
+            }
+            None if call.name == SESSIONS => {
+                Box::pin(async { Ok(ToolResult::text(self.shared.advice()).to_json()) })
+            }
+            None => Box::pin(async move { Err(now.list.not_found(call.name)) }),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The schema file, from which a bridge reads its tools.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use crate::json::{Members, Span, list_of_members};
+use crate::{RawJson, ToolList, ToolSpec};
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::ipc::IpcError;
+use crate::ipc::user::{User, strangeness};
+
+/// One tool in the file: the protocol's three required members, and the optional ones.
+#[derive(Serialize, Deserialize)]
+#[serde(expecting = "an object")]
+struct Entry<'a> {
+    name: String,
+    description: String,
+    #[serde(borrow)]
+    input_schema: &'a RawValue,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    output_schema: Option<&'a RawValue>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    annotations: Option<&'a RawValue>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a RawValue>,
+}
+
+/// Reads a schema file. A process that can write to it decides what a model is told, so it must be a regular file
+/// of this user or of root, not a link, and writable only by its owner.
+///
+/// # Errors
+///
+/// [`IpcError::SchemaFile`] when it is not such a file, cannot be read, is not a JSON array of tools, or has an
+/// empty or a duplicate name.
+pub fn read_schema_file(path: &Path) -> Result<ToolList, IpcError> {
+    read_stamped(path).map(|(tools, _)| tools)
+}
+
+/// The same, with a stamp that tells this version of the file from the next.
+pub(crate) fn read_stamped(path: &Path) -> Result<(ToolList, Stamp), IpcError> {
+    let bad = |reason: String| IpcError::SchemaFile { path: path.into(), reason };
+    let (text, stamp) = read_trusted(path, User::of_this_process()).map_err(bad)?;
+    Ok((parse_schema_file(&text.into()).map_err(bad)?, stamp))
+}
+
+/// Tells one version of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Stamp {
+    inode: u64,
+    modified: (i64, i64),
+    size: u64,
+}
+
+impl Stamp {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        fs::symlink_metadata(path).map(|meta| Self::from(&meta))
+    }
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(meta: &Metadata) -> Self {
+        Self { inode: meta.ino(), modified: (meta.mtime(), meta.mtime_nsec()), size: meta.size() }
+    }
+}
+
+fn read_trusted(path: &Path, user: User) -> Result<(Vec<u8>, Stamp), String> {
+    let unreadable = |error: io::Error| format!("cannot be read: {error}");
+    // Checked by name first: opening a device can have side effects, and the error for a socket would be unclear.
+    check_file(&fs::symlink_metadata(path).map_err(unreadable)?, user)?;
+    // If the file was replaced meanwhile: do not follow a link, and do not block on a FIFO.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
+    let mut file = File::from(file);
+    let meta = file.metadata().map_err(unreadable)?;
+    check_file(&meta, user)?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(unreadable)?;
+    Ok((text, Stamp::from(&meta)))
+}
+
+/// Refuses files that other users could have written.
+fn check_file(meta: &Metadata, user: User) -> Result<(), String> {
+    let kind = meta.file_type();
+    if kind.is_symlink() {
+        return Err("is a symbolic link".into());
+    }
+    if !kind.is_file() {
+        return Err("is not a regular file".into());
+    }
+    let uid = meta.uid();
+    if !user.trusts(uid) {
+        let own = user.uid();
+        return Err(if uid == own {
+            format!("belongs to user {uid}, {}", strangeness(uid, own))
+        } else {
+            format!("belongs to user {uid}, not to this user or root")
+        });
+    }
+    let mode = meta.mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(format!("can be written by other users, its mode is {mode:04o}; `chmod 600` it"));
+    }
+    Ok(())
+}
+
+/// Reads the text of a schema file.
+///
+/// # Errors
+///
+/// What is wrong with it, as a phrase that follows the file's name.
+pub fn parse_schema_file(text: &Bytes) -> Result<ToolList, String> {
+    let utf8 = std::str::from_utf8(text).map_err(|error| format!("is not UTF-8: {error}"))?;
+    let keys = ["name", "description", "input_schema", "title", "output_schema", "annotations", "meta"];
+    let entries = list_of_members(utf8, &keys).ok_or_else(|| fault(utf8))?;
+    let tools = entries.into_iter().enumerate().map(|(place, entry)| read_tool(place, entry, text));
+    let tools = tools.collect::<Result<Option<_>, _>>()?.ok_or_else(|| fault(utf8))?;
+    ToolList::new(tools).map_err(|error| format!("cannot be used: {error}"))
+}
+
+/// Why a text is not a list of tools.
+fn fault(text: &str) -> String {
+    let items: Vec<&RawValue> = match serde_json::from_str(text) {
+        Ok(items) => items,
+        Err(error) if error.is_data() => return "is not a JSON array".into(),
+        Err(error) => return format!("is not JSON: {error}"),
+    };
+    let faults = items.iter().zip(1..).find_map(|(item, number)| {
+        let error = serde_json::from_str::<Entry<'_>>(item.get()).err()?;
+        Some(format!("has a tool that cannot be used, number {number}: {error}"))
+    });
+    faults.unwrap_or_else(|| "cannot be used".into())
+}
+
+/// A tool of the file; `None` if a required member is missing or has the wrong type.
+fn read_tool(place: usize, entry: Members<'_, 7>, text: &Bytes) -> Result<Option<ToolSpec>, String> {
+    let [name, description, input_schema, optional @ ..] = entry;
+    let [title, output_schema, annotations, meta] =
+        optional.map(|member| member.filter(|value| value.get() != "null"));
+    let read = |member: Span<'_>| member.decode::<String>().ok();
+    let (Some(name), Some(description), Some(input_schema)) =
+        (name.and_then(read), description.and_then(read), input_schema)
+    else {
+        return Ok(None);
+    };
+    if name.is_empty() {
+        return Err(format!("has a tool with an empty name, number {}", place + 1));
+    }
+    let Some(title) = title.map_or(Some(None), |title| read(title).map(Some)) else { return Ok(None) };
+    let object = |member: &str, value: Span<'_>| {
+        if value.get().starts_with('{') {
+            return Ok(RawJson::span(text, value));
+        }
+        Err(format!("has a tool `{name}` whose `{member}` is not a JSON object"))
+    };
+    let input_schema = object("input_schema", input_schema)?;
+    let output_schema = output_schema.map(|value| object("output_schema", value)).transpose()?;
+    let annotations = annotations.map(|value| object("annotations", value)).transpose()?;
+    let meta = meta.map(|value| object("meta", value)).transpose()?;
+    let mut tool = ToolSpec::new(name, description, input_schema);
+    (tool.title, tool.output_schema, tool.annotations, tool.meta) = (title, output_schema, annotations, meta);
+    Ok(Some(tool))
+}
+
+/// The text of a schema file for `tools`.
+#[must_use]
+pub fn write_schema_file(tools: &ToolList) -> Vec<u8> {
+    fn raw(json: &RawJson) -> &RawValue {
+        serde_json::from_str(json.as_str()).expect("raw JSON is JSON by construction")
+    }
+    let entries: Vec<_> = tools
+        .iter()
+        .map(|tool| Entry {
+            name: tool.name.clone(),
+            description: tool.description.clone(),
+            input_schema: raw(&tool.input_schema),
+            title: tool.title.clone(),
+            output_schema: tool.output_schema.as_ref().map(raw),
+            annotations: tool.annotations.as_ref().map(raw),
+            meta: tool.meta.as_ref().map(raw),
+        })
+        .collect();
+    serde_json::to_vec(&entries).expect("strings and raw JSON can always be written")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_with_only_the_three_fields_loads_and_comes_back_the_same() {
+        let text = r#"[{"name":"a","description":"A","input_schema":{"type": "object"}}]"#;
+        let tools = parse_schema_file(&text.into()).unwrap();
+        assert_eq!(write_schema_file(&tools), text.as_bytes());
+    }
+
+    #[test]
+    fn everything_optional_survives() {
+        let text = r#"[{"name":"a","description":"A","input_schema":{},"title":"T","output_schema":{"x":1},"annotations":{"readOnlyHint":true,"new":1},"meta":{"m":[]}}]"#;
+        let tools = parse_schema_file(&text.into()).unwrap();
+        assert_eq!(write_schema_file(&tools), text.as_bytes());
+    }
+
+    #[test]
+    fn unknown_fields_and_nulls_are_fine() {
+        let text = r#"[{"name":"a","description":"","input_schema":{},"title":null,"meta":null,"new":5}]"#;
+        assert!(parse_schema_file(&text.into()).unwrap().get("a").unwrap().meta.is_none());
+    }
+
+    #[test]
+    fn a_bad_file_says_what_is_wrong() {
+        let tool = r#"{"name":"a","description":"","input_schema":{}}"#;
+        let rows = [
+            ("{", "is not a JSON array"),
+            ("[", "is not JSON: EOF while parsing a list at line 1 column 1"),
+            ("", "is not JSON: EOF while parsing a value at line 1 column 0"),
+            ("{}", "is not a JSON array"),
+            (
+                "[1]",
+                "has a tool that cannot be used, number 1: invalid type: integer `1`, expected an object at line 1 column 1",
+            ),
+            (&format!("[{tool},{tool}]"), "cannot be used: two tools are called `a`"),
+            (
+                r#"[{"name":"","description":"","input_schema":{}}]"#,
+                "has a tool with an empty name, number 1",
+            ),
+            (
+                r#"[{"description":"","input_schema":{}}]"#,
+                "has a tool that cannot be used, number 1: missing field `name` at line 1 column 36",
+            ),
+            (
+                r#"[{"name":"a","description":"","input_schema":[]}]"#,
+                "has a tool `a` whose `input_schema` is not a JSON object",
+            ),
+        ];
+        for (text, want) in rows {
+            assert_eq!(parse_schema_file(&text.to_owned().into()).unwrap_err(), want, "{text}");
+        }
+        assert!(
+            parse_schema_file(&Bytes::from_static(b"[\"\xff\"]")).unwrap_err().starts_with("is not UTF-8")
+        );
+    }
+
+    /// Reads a file on a separate thread, since a blocking read would never return.
+    fn read(path: &Path) -> Result<usize, String> {
+        let (path, (done, is_done)) = (path.to_owned(), std::sync::mpsc::channel());
+        std::thread::spawn(move || done.send(read_schema_file(&path)));
+        let read = is_done.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer in time");
+        match read {
+            Ok(tools) => Ok(tools.len()),
+            Err(IpcError::SchemaFile { reason, .. }) => Err(reason),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn only_a_regular_file_is_read_and_nothing_is_waited_for() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        fs::create_dir(path("folder")).unwrap();
+        for other in [path("fifo"), path("socket"), path("folder"), "/dev/null".into()] {
+            assert_eq!(read(&other), Err("is not a regular file".into()), "{}", other.display());
+        }
+        fs::write(path("folder/file"), "[]").unwrap();
+        fs::set_permissions(path("folder/file"), fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink("folder/file", path("link")).unwrap();
+        assert_eq!(read(&path("link")), Err("is a symbolic link".into()));
+        // Directories in the path may be links: the temporary directory is one on some systems.
+        std::os::unix::fs::symlink("folder", path("way")).unwrap();
+        assert_eq!(read(&path("way/file")), Ok(0));
+        let missing = read(&path("missing")).unwrap_err();
+        assert_eq!(missing, "cannot be read: No such file or directory (os error 2)");
+    }
+
+    #[test]
+    fn a_file_to_which_others_can_write_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), "[]").unwrap();
+        for mode in [0o600, 0o400, 0o644, 0o640, 0o755, 0o620, 0o664, 0o602, 0o666] {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let want = match mode & 0o022 {
+                0 => Ok(0),
+                _ => Err(format!("can be written by other users, its mode is {mode:04o}; `chmod 600` it")),
+            };
+            assert_eq!(read(file.path()), want);
+        }
+    }
+}

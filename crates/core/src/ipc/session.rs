@@ -1,0 +1,401 @@
+//! A session: a tool source served on its own socket, from start to stop.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::trace::{Process, TRACE_VARIABLE, Tracer, What, trace_path};
+use crate::{CancellationToken, Changes, ServerInfo, ToolList, ToolSource, check_server_name};
+use serde_json::{Value, json};
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument as _;
+
+use crate::ipc::files::{SessionFiles, SessionId, session_dir};
+use crate::ipc::locate::{BridgeCommand, bridge_executable};
+use crate::ipc::names::{NameEntry, check_name, names_dirs};
+use crate::ipc::schema_file::write_schema_file;
+use crate::ipc::sweep::sweep_briefly;
+use crate::ipc::{IpcError, Server};
+
+/// The environment variable that tells a bridge how to introduce itself, as JSON. The bridge does not contact the
+/// session before the first call.
+const SERVER_VARIABLE: &str = "TOOLBRIDGE_SERVER";
+
+/// How the bridge in this process is to introduce itself, as set by its session.
+#[must_use]
+pub fn own_server_info() -> ServerInfo {
+    let info = std::env::var(SERVER_VARIABLE).ok();
+    // A session always writes valid JSON; anything else is ignored.
+    info.and_then(|info| serde_json::from_str(&info).ok()).unwrap_or_default()
+}
+
+/// How long until replacing the schema file is retried.
+const WRITE_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long [`Session::stop`] waits for calls to end before it abandons them.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A live session: its socket answers calls until it is stopped or dropped.
+///
+/// Both remove its files immediately. Dropping it needs no runtime and also works during a panic. The session
+/// belongs to the process that started it: a fork keeps neither its socket nor its lock, and dropping the copy
+/// there does nothing.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_core::ipc::*; }
+/// # use toolbridge::{NoArgs, Toolset};
+/// use toolbridge::Session;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+/// let session = Session::start(tools).await?;
+/// let config = session.mcp_config("tools")?; // for `claude --mcp-config`
+/// # let _ = config;
+/// session.stop().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Session {
+    socket: PathBuf,
+    schema: PathBuf,
+    source: Arc<dyn ToolSource>,
+    bridge: Option<PathBuf>,
+    trace: Option<PathBuf>,
+    server: Option<ServerInfo>,
+    tracer: Tracer,
+    stop: CancellationToken,
+    /// The pid of the process that started it; a fork only has a copy.
+    owner: u32,
+    running: Shared,
+}
+
+/// The parts of a running session; `None` once it has ended.
+type Shared = Arc<Mutex<Option<Running>>>;
+
+#[derive(Debug)]
+struct Running {
+    // Dropped before the files, so that a name always belongs to a session that accepts connections.
+    name: Option<NameEntry>,
+    files: SessionFiles,
+    server: JoinHandle<()>,
+    /// The task that keeps the schema file up to date.
+    listing: Option<AbortOnDropHandle<()>>,
+    end: SessionEnd,
+}
+
+/// Records the end of the session in the trace when dropped.
+#[derive(Debug)]
+struct SessionEnd {
+    id: String,
+    tracer: Tracer,
+}
+
+impl Drop for SessionEnd {
+    fn drop(&mut self) {
+        self.tracer.note(|| What::SessionEnd { session: std::mem::take(&mut self.id) });
+    }
+}
+
+/// A session that has not started; it has no files yet.
+#[derive(Debug)]
+pub struct SessionBuilder {
+    id: SessionId,
+    source: Arc<dyn ToolSource>,
+    dir: Option<PathBuf>,
+    bridge: Option<PathBuf>,
+    trace: Option<PathBuf>,
+    name: Option<String>,
+    names_dir: Option<PathBuf>,
+    server: Option<ServerInfo>,
+}
+
+impl SessionBuilder {
+    /// Gives the session a name for `toolbridge attach`: 1 to 48 characters of `A-Z a-z 0-9 _ -`. Several sessions
+    /// may have the same name.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Registers the name in `dir` instead of the user's own directory of names. Only this user may have access to
+    /// it.
+    #[must_use]
+    pub fn names_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.names_dir = Some(dir.into());
+        self
+    }
+
+    /// Sets the name, the version and the instructions of the session's MCP server.
+    #[must_use]
+    pub fn server(mut self, info: ServerInfo) -> Self {
+        self.server = Some(info);
+        self
+    }
+
+    /// Sets what a model should know before it uses the tools.
+    #[must_use]
+    pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
+        self.server.get_or_insert_default().instructions = Some(instructions.into());
+        self
+    }
+
+    /// Puts the session's files into `dir` instead of the temporary directory.
+    #[must_use]
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// Sets the executable that the CLI is to start, instead of the one found by [`bridge_executable`].
+    #[must_use]
+    pub fn bridge(mut self, executable: impl Into<PathBuf>) -> Self {
+        self.bridge = Some(executable.into());
+        self
+    }
+
+    /// Appends a line of JSON to that file for everything that happens, here and in the bridge; payloads are never
+    /// included. The default is the file in `TOOLBRIDGE_TRACE`, if set.
+    #[must_use]
+    pub fn trace(mut self, file: impl Into<PathBuf>) -> Self {
+        self.trace = Some(file.into());
+        self
+    }
+
+    /// Starts the session: removes the files of dead sessions, creates its own, and serves.
+    ///
+    /// When this returns, a bridge can connect. Needs a tokio runtime, which must keep running. In a directory with
+    /// very many files, those of dead sessions may be removed later.
+    ///
+    /// # Errors
+    ///
+    /// When the directory does not exist, cannot be written, is full, or its path is too long; when the name is
+    /// invalid, or other users can access the directory of names; when the trace cannot be written.
+    pub async fn start(self) -> Result<Session, IpcError> {
+        self.name.as_deref().map(check_name).transpose()?;
+        let trace = trace_path(self.trace.as_deref());
+        let tracer = Tracer::open(Process::Parent, trace.as_deref())?;
+        let dir = self.dir.unwrap_or_else(session_dir);
+        let dir = std::path::absolute(&dir).unwrap_or(dir);
+        let failed = |what| {
+            let dir = dir.clone();
+            move |error| IpcError::Start { dir, what, error }
+        };
+        sweep_briefly(&dir).await.map_err(failed("cannot read the directory"))?;
+        // Before the list is read, so that later changes are noticed.
+        let changes = self.source.changes();
+        let list = self.source.tools();
+        let (files, listener) = SessionFiles::create(&dir, self.id, &write_schema_file(&list))?;
+        let listener = listener.try_map(UnixListener::from_std).map_err(failed("cannot listen"))?;
+
+        let stop = CancellationToken::new();
+        let id = self.id.text();
+        let tools = list.len() as u64;
+        tracer.note(|| What::SessionStart { session: id.clone(), tools });
+        let revision = watch::Sender::new(0);
+        let server = Server::traced(Arc::clone(&self.source), tracer.clone(), Some(revision.subscribe()));
+        let stopped = stop.clone();
+        let server =
+            tokio::spawn(async move { server.serve_private(listener, stopped).await }.in_current_span());
+        tracing::debug!(socket = %files.socket().display(), "session started");
+        let session = Session {
+            socket: files.socket().into(),
+            schema: files.schema().into(),
+            source: self.source,
+            bridge: self.bridge,
+            trace,
+            server: self.server,
+            tracer: tracer.clone(),
+            stop,
+            owner: std::process::id(),
+            running: Shared::default(),
+        };
+        let running = Running { name: None, files, server, listing: None, end: SessionEnd { id, tracer } };
+        *lock(&session.running) = Some(running);
+        let (running, source) = (Arc::clone(&session.running), Arc::clone(&session.source));
+        let listing = tokio::spawn(keep_listing(running, source, list, changes, revision).in_current_span());
+        session.set(|running| running.listing = Some(AbortOnDropHandle::new(listing)));
+        if let Some(name) = self.name {
+            let dir = self.names_dir.or_else(|| names_dirs().into_iter().next()).unwrap_or_default();
+            let files = (session.socket.as_path(), session.schema.as_path());
+            let server = session.server.clone().unwrap_or_default();
+            let entry = NameEntry::create(&dir, self.id, &name, files, server)?;
+            session.set(|running| running.name = Some(entry));
+        }
+        Ok(session)
+    }
+}
+
+/// Rewrites the schema file and increments the revision whenever the tools have changed.
+async fn keep_listing(
+    running: Shared,
+    source: Arc<dyn ToolSource>,
+    mut listed: ToolList,
+    mut changes: Changes,
+    revision: watch::Sender<u64>,
+) {
+    let mut is_behind = false;
+    loop {
+        tokio::select! {
+            () = changes.next() => {}
+            () = tokio::time::sleep(WRITE_AGAIN), if is_behind => {}
+        }
+        let now = source.tools();
+        if now.is(&listed) {
+            continue;
+        }
+        // Under the lock, so that nothing is written once the session has ended.
+        let mut running = lock(&running);
+        let Some(running) = running.as_mut() else { return };
+        match running.files.replace_schema(&write_schema_file(&now)) {
+            Ok(()) => {
+                revision.send_modify(|revision| *revision += 1);
+                listed = now;
+                is_behind = false;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the schema file cannot be replaced, bridges keep their old list for now");
+                is_behind = true;
+            }
+        }
+    }
+}
+
+fn lock(running: &Shared) -> MutexGuard<'_, Option<Running>> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Session {
+    /// A session for `source` that has not started.
+    pub fn builder(source: impl ToolSource) -> SessionBuilder {
+        SessionBuilder {
+            id: SessionId::random(),
+            source: Arc::new(source),
+            dir: None,
+            bridge: None,
+            trace: None,
+            name: None,
+            names_dir: None,
+            server: None,
+        }
+    }
+
+    /// Starts a session for `source` in the temporary directory.
+    ///
+    /// # Errors
+    ///
+    /// See [`SessionBuilder::start`].
+    pub async fn start(source: impl ToolSource) -> Result<Self, IpcError> {
+        Self::builder(source).start().await
+    }
+
+    /// The socket's path; absolute.
+    #[must_use]
+    pub fn socket_path(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The schema file's path; absolute.
+    #[must_use]
+    pub fn schema_path(&self) -> &Path {
+        &self.schema
+    }
+
+    /// The command that the CLI is to start: an entry for `mcpServers`.
+    ///
+    /// # Errors
+    ///
+    /// [`IpcError::NoBridge`] when there is no bridge executable.
+    pub fn mcp_server(&self) -> Result<BridgeCommand, IpcError> {
+        let command = bridge_executable(self.bridge.as_deref())?;
+        let mut server = BridgeCommand::new(command, &self.socket, &self.schema);
+        if let Some(trace) = &self.trace {
+            let unwritable = || IpcError::Invalid { reason: "the trace's path is not UTF-8".into() };
+            server = server.with(TRACE_VARIABLE, trace.to_str().ok_or_else(unwritable)?);
+        }
+        if let Some(info) = &self.server {
+            let info = serde_json::to_string(info).expect("strings can always be written");
+            server = server.with(SERVER_VARIABLE, info);
+        }
+        Ok(server)
+    }
+
+    /// The complete object for `claude --mcp-config`, with this session as the server called `name`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no bridge executable, or the CLI would not accept a server or tool of that name.
+    pub fn mcp_config(&self, name: &str) -> Result<Value, IpcError> {
+        check_server_name(name, &self.source.tools())?;
+        let server = serde_json::to_value(self.mcp_server()?).map_err(|error| IpcError::Invalid {
+            reason: format!("the path cannot be written as JSON: {error}"),
+        })?;
+        Ok(json!({ "mcpServers": { name: server } }))
+    }
+
+    /// Stops the session: removes its files, refuses new connections, and cancels running calls.
+    ///
+    /// Returns within 2 s, even if a handler does not end. A second call does nothing.
+    pub async fn stop(&self) {
+        if self.is_copy() {
+            return;
+        }
+        // The trace's last line comes after those of the calls.
+        let Some((server, _end)) = self.end() else { return };
+        if tokio::time::timeout(STOP_PATIENCE, server).await.is_err() {
+            tracing::warn!("a call did not end in time and was abandoned");
+        }
+    }
+
+    /// Has the spans of calls be in that one from now on, instead of in that which the session was started in; `None` is that one
+    /// again. A span that is given does not end before another takes its place.
+    pub fn surround_calls(&self, span: Option<tracing::Span>) {
+        self.tracer.surround(span);
+    }
+
+    /// Removes the files and ends the server without waiting for it, as dropping the session does, but while
+    /// others still hold it.
+    pub fn abandon(&self) {
+        if self.is_copy() {
+            return;
+        }
+        // The server's task ends when its runtime polls it next.
+        drop(self.end());
+    }
+
+    fn set(&self, set: impl FnOnce(&mut Running)) {
+        if let Some(running) = lock(&self.running).as_mut() {
+            set(running);
+        }
+    }
+
+    /// Removes the files and tells the server to end. The lock makes a concurrent second call wait until the files
+    /// are gone.
+    fn end(&self) -> Option<(JoinHandle<()>, SessionEnd)> {
+        self.stop.cancel();
+        let mut running = lock(&self.running);
+        running.take().map(|running| (running.server, running.end))
+    }
+
+    /// Whether this is a fork's copy of a session. The session and its files belong to the other process, and the
+    /// runtime that served it does not run here.
+    fn is_copy(&self) -> bool {
+        let is_copy = self.owner != std::process::id();
+        // If the lock was held during the fork, another thread was ending the session; that thread does not exist
+        // here and will never unlock it.
+        if is_copy && let Ok(mut running) = self.running.try_lock() {
+            std::mem::forget(running.take());
+        }
+        is_copy
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}

@@ -1,0 +1,28 @@
+//! Serves any tool source over MCP.
+//!
+//! One loop reads lines and answers them. Small messages (`initialize`, `server/discover`, errors) use rmcp's
+//! types, which know the protocol's versions. Large or frequent ones (`tools/call`, `tools/list`) do not: a call's
+//! arguments and its result are passed through as slices of raw JSON.
+//!
+//! `http` uses the same messages and
+//! shares this code.
+
+#[doc(hidden)]
+pub mod fuzzing;
+
+mod front;
+mod line;
+mod list;
+mod protocol;
+mod question;
+mod rpc;
+mod stdio;
+mod subscription;
+#[doc(hidden)]
+pub mod wire;
+
+#[doc(no_inline)]
+pub use crate::ServerInfo;
+pub use front::{MAX_CALLS_IN_FLIGHT, ServeError, Serving, serve, serve_with};
+pub use line::{Incoming, LineReader, LineTooLong, LineWriter, MAX_LINE_BYTES, Outgoing};
+pub use stdio::{Stdin, StdioClient, Stdout, stdio};

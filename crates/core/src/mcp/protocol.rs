@@ -1,0 +1,220 @@
+//! The versions of the protocol: which one a request uses, and the answers that introduce the server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{Client, RawJson, ServerInfo};
+use rmcp::ErrorData;
+use rmcp::model::{
+    DiscoverResult, ErrorCode, Implementation, InitializeRequestParams, InitializeResult, ProtocolVersion,
+    RequestMetaObject, ServerCapabilities, ToolsCapability,
+};
+use serde::Deserialize;
+
+use crate::mcp::rpc::{Era, invalid_params};
+
+/// The supported versions of the protocol.
+pub const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
+
+/// The member of a request's `_meta` with its protocol version.
+const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// The member of a request's `_meta` with the client's capabilities.
+const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// How much of a client's name and version is kept.
+const MAX_CLIENT_CHARS: usize = 200;
+
+/// What is known about the client.
+pub struct Protocol {
+    info: ServerInfo,
+    /// The client has called `initialize`.
+    is_initialized: bool,
+    /// How it introduced itself.
+    client: Option<Arc<Client>>,
+    /// The CLI's session id, if the client is the CLI.
+    session_id: Option<String>,
+    /// The number of this client.
+    connection: Option<u64>,
+    /// The client announced in `initialize` that it can ask its user.
+    asks: bool,
+    /// The client's last stateless request announced that.
+    asks_now: bool,
+}
+
+impl Protocol {
+    /// Nothing is known about the client yet; `info` introduces the server.
+    #[must_use]
+    pub fn new(info: ServerInfo, session_id: Option<String>) -> Self {
+        Self {
+            info,
+            is_initialized: false,
+            client: None,
+            session_id,
+            connection: None,
+            asks: false,
+            asks_now: false,
+        }
+    }
+
+    /// The same for a client that stays connected: it gets a unique number.
+    #[must_use]
+    pub fn lasting(mut self) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        self.connection = Some(NEXT.fetch_add(1, Ordering::Relaxed));
+        self
+    }
+
+    /// Whether the client has called `initialize`, and is therefore notified of changes without a subscription.
+    #[must_use]
+    pub fn is_initialized(&self) -> bool {
+        self.is_initialized
+    }
+
+    /// The calling client; for stateless requests, the one that the last request named.
+    #[must_use]
+    pub fn client(&self) -> Option<Arc<Client>> {
+        self.client.clone()
+    }
+
+    /// Whether the client can ask its user, according to the last request of that era.
+    #[must_use]
+    pub fn can_ask(&self, era: Era) -> bool {
+        match era {
+            Era::Initialize => self.asks,
+            Era::Stateless => self.asks_now,
+        }
+    }
+
+    fn meet(&mut self, client: Implementation) {
+        let short = |text: String| Some(text.chars().take(MAX_CLIENT_CHARS).collect::<String>());
+        let (name, version) = (short(client.name), short(client.version));
+        if self.client.as_ref().is_none_or(|known| known.name != name || known.version != version) {
+            let mut client = Client::default();
+            (client.name, client.version, client.session_id) = (name, version, self.session_id.clone());
+            client.connection = self.connection;
+            self.client = Some(Arc::new(client));
+        }
+    }
+
+    /// The form of the response to a request with this `_meta`.
+    ///
+    /// # Errors
+    ///
+    /// When the protocol does not allow the request.
+    pub fn era(&mut self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
+        let Asks { era, client, can_ask } = era(meta, self.is_initialized)?;
+        if let Some(client) = client {
+            self.meet(client);
+        }
+        self.asks_now = can_ask;
+        Ok(era)
+    }
+
+    /// The result of a request other than `tools/call` and `tools/list`.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or the method is unknown.
+    pub fn answer(
+        &mut self,
+        method: &str,
+        meta: Option<&RawJson>,
+        line: &[u8],
+    ) -> Result<RawJson, ErrorData> {
+        let written = match method {
+            "initialize" => RawJson::of(&self.initialize(line)?),
+            "server/discover" => {
+                // It comes before any `initialize`, so it must contain all metadata itself.
+                era(meta, false)?;
+                let versions = KNOWN_VERSIONS.to_vec();
+                RawJson::of(&DiscoverResult::from_server_info(versions, self.introduction()))
+            }
+            "ping" if !matches!(self.era(meta), Ok(Era::Stateless)) => Ok(RawJson::empty_object()),
+            _ => {
+                self.era(meta)?;
+                let message = format!("unknown method `{method}`");
+                return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, message, None));
+            }
+        };
+        Ok(written.expect("strings and flags can always be written"))
+    }
+
+    fn initialize(&mut self, line: &[u8]) -> Result<InitializeResult, ErrorData> {
+        #[derive(Deserialize)]
+        struct Initialize {
+            params: InitializeRequestParams,
+        }
+        let asked: Initialize = serde_json::from_slice(line).map_err(|error| {
+            invalid_params(format!("the parameters of `initialize` cannot be read: {error}"))
+        })?;
+        self.is_initialized = true;
+        self.meet(asked.params.client_info);
+        // A client that names no mode supports forms.
+        let elicitation = asked.params.capabilities.elicitation;
+        self.asks = elicitation.is_some_and(|can| can.form.is_some() || can.url.is_none());
+        let asked = asked.params.protocol_version;
+        let is_offered = asked.has_initialize() && KNOWN_VERSIONS.contains(&asked);
+        let version = if is_offered { asked } else { ProtocolVersion::LATEST_WITH_INITIALIZE };
+        Ok(self.introduction().with_protocol_version(version))
+    }
+
+    fn introduction(&self) -> InitializeResult {
+        let mut capabilities = ServerCapabilities::default();
+        let mut tools = ToolsCapability::default();
+        tools.list_changed = Some(true);
+        capabilities.tools = Some(tools);
+        let mut introduction = InitializeResult::new(capabilities)
+            .with_server_info(Implementation::new(&self.info.name, &self.info.version));
+        introduction.instructions.clone_from(&self.info.instructions);
+        introduction
+    }
+}
+
+/// The version in a request's `_meta`, unchecked.
+#[must_use]
+pub fn version_of(meta: &RawJson) -> Option<String> {
+    let [version] = crate::json::members(meta.as_str(), &[VERSION_KEY]).ok()??;
+    version?.decode().ok()
+}
+
+/// What a request's `_meta` contains.
+struct Asks {
+    /// The form of its response.
+    era: Era,
+    /// The client.
+    client: Option<Implementation>,
+    /// Whether the client can ask its user.
+    can_ask: bool,
+}
+
+fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<Asks, ErrorData> {
+    let meta = match meta {
+        // The key is too long to be written with escapes by accident.
+        Some(meta) if memchr::memmem::find(meta.as_bytes(), b"modelcontextprotocol/").is_some() => {
+            let unread = |error| invalid_params(format!("`_meta` cannot be read: {error}"));
+            meta.decode::<RequestMetaObject>().map_err(unread)?
+        }
+        _ => RequestMetaObject::default(),
+    };
+    let version = meta.protocol_version();
+    if version.is_none() && meta.get(VERSION_KEY).is_some_and(|said| !said.is_null()) {
+        return Err(invalid_params("the protocol version in `_meta` is not a string"));
+    }
+    if let Some(version) = version.clone().filter(|version| !KNOWN_VERSIONS.contains(version)) {
+        return Err(ErrorData::unsupported_protocol_version(version, KNOWN_VERSIONS));
+    }
+    let is_stateless = version.is_some_and(|version| !version.has_initialize());
+    // A request that does not rely on `initialize` must contain all metadata itself.
+    if is_stateless || !is_initialized {
+        let missing = meta.missing_required_keys(&ProtocolVersion::NO_INITIALIZE).join(", ");
+        if !missing.is_empty() {
+            let message = format!("request _meta is missing or has malformed required fields: {missing}");
+            return Err(invalid_params(message));
+        }
+    }
+    let era = if is_stateless { Era::Stateless } else { Era::Initialize };
+    let elicitation = meta.get(CAPABILITIES_KEY).and_then(|can| can.get("elicitation")?.as_object());
+    let can_ask = elicitation.is_some_and(|can| can.contains_key("form") || !can.contains_key("url"));
+    Ok(Asks { era, client: meta.client_info().filter(|_| is_stateless), can_ask })
+}

@@ -1,0 +1,552 @@
+//! JSON-RPC lines: reading requests and writing responses.
+
+use std::borrow::Cow;
+
+use crate::RawJson;
+use crate::json::{CutError, Inner, Span, envelope};
+use bytes::Bytes;
+use rmcp::ErrorData;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The error for an invalid message.
+pub fn invalid_request(message: impl Into<Cow<'static, str>>) -> ErrorData {
+    ErrorData::invalid_request(message, None)
+}
+
+/// The error for invalid parameters.
+pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> ErrorData {
+    ErrorData::invalid_params(message, None)
+}
+
+/// The complete message for an error; `id` is null if the request's id is unknown.
+#[must_use]
+pub fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
+    let id = id.map_or("null", |id| id.raw.as_str());
+    let error = serde_json::to_string(error).expect("numbers and strings can always be written");
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
+}
+
+/// A request's id: as it was written, and in comparable form.
+#[derive(Debug, Clone)]
+pub struct RpcId {
+    /// As it was written.
+    pub raw: RawJson,
+    /// In comparable form.
+    pub key: IdKey,
+}
+
+/// MCP's ids are strings and integers; the digits are kept, since integers may have any size.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum IdKey {
+    /// The digits of an integer.
+    Number(String),
+    /// A text.
+    Text(String),
+}
+
+impl IdKey {
+    /// Its text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Number(text) | Self::Text(text) => text,
+        }
+    }
+}
+
+impl RpcId {
+    fn read(raw: Span<'_>) -> Option<Self> {
+        let text = raw.get();
+        let key = if text.starts_with('"') {
+            IdKey::Text(serde_json::from_str(text).ok()?)
+        } else if text.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()) {
+            IdKey::Number(text.to_owned())
+        } else {
+            return None;
+        };
+        // A copy, because it lives as long as the call, unlike the line with its large arguments.
+        Some(Self { raw: RawJson::parse(text.to_owned()).ok()?, key })
+    }
+}
+
+/// One message, classified by how it is handled.
+#[derive(Debug)]
+pub enum Message {
+    /// `tools/call`.
+    Call(RpcId, Call),
+    /// `tools/list`, with its `_meta`, and whether it has a cursor, although the list has one page.
+    List {
+        /// The request's id.
+        id: RpcId,
+        /// Its `_meta`.
+        meta: Option<RawJson>,
+        /// Whether it asks for another page.
+        has_cursor: bool,
+    },
+    /// `notifications/cancelled` of a request.
+    Cancel(IdKey),
+    /// Any other request.
+    Request {
+        /// Its id.
+        id: RpcId,
+        /// Its method.
+        method: String,
+        /// Its `_meta`.
+        meta: Option<RawJson>,
+    },
+    /// Any other notification.
+    Notification,
+    /// A response to one of our requests.
+    Response {
+        /// The id of our request, if it can be read.
+        id: Option<IdKey>,
+        /// The result, or the error.
+        outcome: Result<RawJson, ErrorData>,
+    },
+}
+
+/// The parameters of a `tools/call`.
+#[derive(Debug)]
+pub struct Call {
+    /// The tool's name.
+    pub name: String,
+    /// An object.
+    pub arguments: RawJson,
+    /// The call's metadata.
+    pub meta: Option<RawJson>,
+    /// The size of the whole message, which the arguments keep in memory.
+    pub line_bytes: usize,
+    /// Set if it continues a call that waits for answers.
+    pub retry: Option<Box<Retry>>,
+}
+
+/// The additional data of a retried call.
+#[derive(Debug)]
+pub struct Retry {
+    /// Identifies the waiting call.
+    pub state: String,
+    /// The answers, an object.
+    pub responses: RawJson,
+}
+
+/// Why a line is not a valid message, and the id for the error, if there is one.
+pub(crate) type Refusal = (Option<RpcId>, ErrorData);
+
+/// Reads a line in one pass.
+///
+/// # Errors
+///
+/// When it is not a valid message.
+#[expect(clippy::result_large_err, reason = "a refusal is answered where it is returned to")]
+pub fn read(line: &Bytes) -> Result<Message, Refusal> {
+    let text = std::str::from_utf8(line).map_err(|error| {
+        (None, ErrorData::parse_error(format!("the message is not UTF-8: {error}"), None))
+    })?;
+    let found = envelope(
+        text,
+        &["jsonrpc", "id", "method", "result", "error"],
+        "params",
+        &["name", "arguments", "_meta", "requestId", "cursor", "requestState", "inputResponses"],
+    )
+    .map_err(|error| match error {
+        CutError::Twice { .. } => (id_of(text), invalid_request(error.to_string())),
+        CutError::NotJson(error) => {
+            (None, ErrorData::parse_error(format!("the message is not JSON: {error}"), None))
+        }
+    })?
+    .ok_or_else(|| (None, invalid_request("a message is one JSON object; batches are not supported")))?;
+
+    let [version, id, method, result, error] = found.outer;
+    if method.is_none() && (result.is_some() || error.is_some()) {
+        let id = id.and_then(RpcId::read).map(|id| id.key);
+        let outcome = match (result, error) {
+            (Some(result), None) => Ok(RawJson::span(line, result)),
+            (_, error) => Err(error
+                .and_then(|error| error.decode().ok())
+                .unwrap_or_else(|| ErrorData::internal_error("the error cannot be read", None))),
+        };
+        return Ok(Message::Response { id, outcome });
+    }
+    let id = match id {
+        None => None,
+        Some(raw) => Some(
+            RpcId::read(raw)
+                .ok_or_else(|| (None, invalid_request("`id` must be a string or a whole number")))?,
+        ),
+    };
+    if version.is_none_or(|version| version.get() != r#""2.0""#) {
+        return Err((id, invalid_request("`jsonrpc` must be \"2.0\"")));
+    }
+    let Some(method) = method else {
+        return Err((id, invalid_request("a request needs a `method`")));
+    };
+    let Ok(method) = method.decode::<Text<'_>>() else {
+        return Err((id, invalid_request("`method` must be a string")));
+    };
+    match (&*method.0, id) {
+        ("tools/call", Some(id)) => match read_call(line, &found.inner) {
+            Ok(call) => Ok(Message::Call(id, call)),
+            Err(error) => Err((Some(id), error)),
+        },
+        ("tools/list", Some(id)) => match found.inner {
+            Inner::Missing => Ok(Message::List { id, meta: None, has_cursor: false }),
+            Inner::Object([_, _, meta, _, cursor, ..]) => Ok(Message::List {
+                id,
+                meta: meta.map(|meta| RawJson::span(line, meta)),
+                has_cursor: cursor.is_some_and(|cursor| cursor.get() != "null"),
+            }),
+            Inner::Other => Err((Some(id), invalid_params("`params` must be an object"))),
+        },
+        (method, Some(id)) => {
+            let meta = match found.inner {
+                Inner::Object([_, _, meta, ..]) => meta.map(|meta| RawJson::span(line, meta)),
+                Inner::Missing | Inner::Other => None,
+            };
+            Ok(Message::Request { id, method: method.into(), meta })
+        }
+        ("notifications/cancelled", None) => match found.inner {
+            Inner::Object([_, _, _, Some(request), ..]) => {
+                Ok(RpcId::read(request).map_or(Message::Notification, |id| Message::Cancel(id.key)))
+            }
+            _ => Ok(Message::Notification),
+        },
+        (_, None) => Ok(Message::Notification),
+    }
+}
+
+/// The id of an otherwise invalid message, so that its sender gets a response.
+fn id_of(text: &str) -> Option<RpcId> {
+    #[derive(Deserialize)]
+    struct OnlyId<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    serde_json::from_str::<OnlyId<'_>>(text).ok().and_then(|only| RpcId::read(only.id.into()))
+}
+
+fn read_call(line: &Bytes, params: &Inner<'_, 7>) -> Result<Call, ErrorData> {
+    let Inner::Object([name, arguments, meta, _, _, state, responses]) = params else {
+        return Err(invalid_params("`params` must be an object with `name` and `arguments`"));
+    };
+    let Some(Ok(Text(name))) = name.map(Span::decode) else {
+        return Err(invalid_params("`params.name` must be a string"));
+    };
+    let arguments = match arguments {
+        Some(arguments) if arguments.get().starts_with('{') => RawJson::span(line, *arguments),
+        None => RawJson::empty_object(),
+        Some(arguments) if arguments.get() == "null" => RawJson::empty_object(),
+        Some(_) => return Err(invalid_params("`params.arguments` must be an object")),
+    };
+    let meta = match meta {
+        Some(meta) if meta.get() == "null" => None,
+        Some(meta) if !meta.get().starts_with('{') => {
+            return Err(invalid_params("`params._meta` must be an object"));
+        }
+        Some(meta) => Some(RawJson::span(line, *meta)),
+        None => None,
+    };
+    let retry = read_retry(line, *state, *responses)?;
+    Ok(Call { name: name.into_owned(), arguments, meta, line_bytes: line.len(), retry })
+}
+
+fn read_retry(
+    line: &Bytes,
+    state: Option<Span<'_>>,
+    responses: Option<Span<'_>>,
+) -> Result<Option<Box<Retry>>, ErrorData> {
+    let given = |member: Option<Span<'_>>| member.is_some_and(|member| member.get() != "null");
+    let responses = match responses {
+        Some(responses) if responses.get().starts_with('{') => RawJson::span(line, responses),
+        responses if given(responses) => {
+            return Err(invalid_params("`params.inputResponses` must be an object"));
+        }
+        _ if !given(state) => return Ok(None),
+        _ => RawJson::empty_object(),
+    };
+    match state.map(Span::decode) {
+        Some(Ok(state)) => Ok(Some(Box::new(Retry { state, responses }))),
+        _ => Err(invalid_params("`params.requestState` must be the string that came with the questions")),
+    }
+}
+
+/// A string that is borrowed if it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Which form results have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    /// Up to 2025-11-25.
+    Initialize,
+    /// From 2026-07-28 on: every result has a `resultType`.
+    Stateless,
+}
+
+/// The text before a result, and the offset at which the rest of the result begins.
+pub fn result_head(id: &RpcId, era: Era, members: &str, result: &RawJson) -> (String, usize) {
+    let head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.raw);
+    if era == Era::Initialize || says_result_type(result) {
+        return (head, 0);
+    }
+    let rest = &result.as_bytes()[1..];
+    let comma = if rest.trim_ascii_start().starts_with(b"}") { "" } else { "," };
+    (format!(r#"{head}{{"resultType":"complete"{members}{comma}"#), 1)
+}
+
+/// A parent may know the newer protocol and have set `resultType` itself.
+fn says_result_type(result: &RawJson) -> bool {
+    let key = "resultType";
+    memchr::memmem::find(result.as_bytes(), key.as_bytes()).is_some()
+        && matches!(crate::json::members(result.as_str(), &[key]), Ok(Some([Some(_)])))
+}
+
+/// JSON without line breaks. They only occur between tokens, where a space is equivalent.
+#[must_use]
+pub fn in_one_line(json: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr2(b'\n', b'\r', json).is_none() {
+        return json.into();
+    }
+    json.iter()
+        .map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte })
+        .collect::<Vec<_>>()
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn show(line: &str) -> String {
+        match read(&Bytes::copy_from_slice(line.as_bytes())) {
+            Ok(Message::Call(id, call)) => format!("call {} {} {}", id.raw, call.name, call.arguments),
+            Ok(Message::List { id, has_cursor, .. }) => format!("list {} {has_cursor}", id.raw),
+            Ok(Message::Cancel(key)) => format!("cancel {key:?}"),
+            Ok(Message::Request { id, .. }) => format!("request {}", id.raw),
+            Ok(Message::Notification) => "notification".into(),
+            Ok(Message::Response { id, outcome }) => {
+                let outcome = outcome.map(|result| result.to_string()).map_err(|error| error.message);
+                format!("response {id:?} {outcome:?}")
+            }
+            Err((id, error)) => error_line(id.as_ref(), &error),
+        }
+    }
+
+    #[test]
+    fn every_line_goes_where_it_belongs() {
+        let rows = [
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"x": 1}}}"#,
+                r#"call 1 a {"x": 1}"#,
+            ),
+            (
+                r#"{"method":"tools/call","params":{"name":"\u0061"},"jsonrpc":"2.0","id":"z"}"#,
+                r#"call "z" a {}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":null,"_meta":null}}"#,
+                "call 1 a {}",
+            ),
+            (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#, "list 2 false"),
+            (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"cursor":"x"}}"#, "list 2 true"),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#,
+                r#"cancel Number("7")"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0061"}}"#,
+                r#"cancel Text("a")"#,
+            ),
+            (r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#, "notification"),
+            (r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#, "request 3"),
+            (
+                r#"{"jsonrpc":"2.0","id":-18446744073709551616,"method":"ping"}"#,
+                "request -18446744073709551616",
+            ),
+            (r#"{"jsonrpc":"2.0","id":3,"method":"initialize","params":{}}"#, "request 3"),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "notification"),
+            (r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}"#, "notification"),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":""}}"#,
+                r#"response None Err("")"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":4,"method":"ping","method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":4,"error":{"code":-32600,"message":"duplicate member `method`"}}"#,
+            ),
+            (
+                "nonsense",
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"the message is not JSON: expected ident at line 1 column 2"}}"#,
+            ),
+            (
+                r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a message is one JSON object; batches are not supported"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"`id` must be a string or a whole number"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"`id` must be a string or a whole number"}}"#,
+            ),
+            (
+                r#"{"id":1,"method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"`jsonrpc` must be \"2.0\""}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"a request needs a `method`"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"`method` must be a string"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"duplicate member `id`"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params` must be an object with `name` and `arguments`"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{}}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.name` must be a string"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":[]}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.arguments` must be an object"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":5}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params._meta` must be an object"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":[]}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params` must be an object"}}"#,
+            ),
+        ];
+        for (line, want) in rows {
+            assert_eq!(show(line), want, "{line}");
+        }
+        let (_, error) = read(&Bytes::from_static(b"{\"a\":\"\xff\"}")).unwrap_err();
+        assert_eq!(error.code.0, -32700);
+    }
+
+    #[test]
+    fn answers_and_retries_say_what_they_belong_to() {
+        let rows = [
+            (
+                r#"{"jsonrpc":"2.0","id":"a","result":{"x": 1}}"#,
+                r#"response Some(Text("a")) Ok("{\"x\": 1}")"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","inputResponses":{}}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.requestState` must be the string that came with the questions"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","requestState":"x","inputResponses":[]}}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"`params.inputResponses` must be an object"}}"#,
+            ),
+        ];
+        for (line, want) in rows {
+            assert_eq!(show(line), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_stateless_result_says_that_it_is_complete() {
+        let Ok(Message::List { id, .. }) =
+            read(&Bytes::from_static(br#"{"jsonrpc":"2.0","id":5,"method":"tools/list"}"#))
+        else {
+            panic!("no list")
+        };
+        let rows = [
+            (Era::Initialize, r#"{"a":1}"#, r#"{"jsonrpc":"2.0","id":5,"result":{"a":1}"#),
+            (
+                Era::Stateless,
+                r#"{"a":1}"#,
+                r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete","a":1}"#,
+            ),
+            (Era::Stateless, "{ }", r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete" }"#),
+            (
+                Era::Stateless,
+                r#"{"resultType":"x"}"#,
+                r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"x"}"#,
+            ),
+            (
+                Era::Stateless,
+                r#"{"a":"resultType"}"#,
+                r#"{"jsonrpc":"2.0","id":5,"result":{"resultType":"complete","a":"resultType"}"#,
+            ),
+        ];
+        for (era, result, want) in rows {
+            let result = RawJson::parse(result).unwrap();
+            let (head, rest) = result_head(&id, era, "", &result);
+            assert_eq!(head + &result.as_str()[rest..], want);
+        }
+    }
+
+    #[test]
+    fn a_line_break_never_leaves_its_line() {
+        assert_eq!(&*in_one_line(b"{\n\"a\":\r\n \"\\n\"}"), b"{ \"a\":   \"\\n\"}");
+        assert!(matches!(in_one_line(b"{}"), Cow::Borrowed(_)));
+    }
+
+    fn any_json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<u64>().prop_map(Into::into),
+            any::<f64>().prop_map(Into::into),
+            any::<String>().prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                proptest::collection::hash_map(any::<String>(), inner, 0..6)
+                    .prop_map(|map| map.into_iter().collect::<serde_json::Map<_, _>>().into()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn arguments_pass_byte_for_byte(name in any::<String>(), arguments in any_json(), id in any::<i64>()) {
+            let arguments = serde_json::json!({ "x": arguments });
+            let pretty = serde_json::to_string_pretty(&arguments).unwrap().replace('\n', " ");
+            let name_json = serde_json::Value::from(name.clone());
+            let line = format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":{name_json},"arguments":{pretty}}}}}"#
+            );
+            let Ok(Message::Call(_, call)) = read(&line.into()) else { panic!("no call") };
+            prop_assert_eq!(call.name, name);
+            prop_assert_eq!(call.arguments.as_str(), pretty);
+        }
+
+        #[test]
+        fn a_spliced_answer_is_one_line_of_valid_json(result in any_json(), stateless in any::<bool>()) {
+            let result = serde_json::json!({ "content": [{ "type": "text", "text": "" }], "x": result });
+            let pretty = RawJson::parse(serde_json::to_string_pretty(&result).unwrap()).unwrap();
+            let Ok(Message::List { id, .. }) = read(&Bytes::from_static(br#"{"jsonrpc":"2.0","id":"\u0061","method":"tools/list"}"#))
+            else { panic!("no list") };
+            let era = if stateless { Era::Stateless } else { Era::Initialize };
+            let (head, rest) = result_head(&id, era, "", &pretty);
+            let line = [head.as_bytes(), &in_one_line(&pretty.as_bytes()[rest..]), b"}"].concat();
+            prop_assert!(!line.contains(&b'\n'));
+            let mut back: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            let said = back["result"].as_object_mut().unwrap().remove("resultType");
+            prop_assert_eq!(said.is_some(), stateless);
+            // Both are parsed in the same way, because not every parser of floating-point numbers is exact.
+            prop_assert_eq!(&back["result"], &pretty.decode::<serde_json::Value>().unwrap());
+        }
+
+        #[test]
+        fn any_line_is_classified_or_refused(line in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = read(&line.into());
+        }
+    }
+}

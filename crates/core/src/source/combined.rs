@@ -1,0 +1,132 @@
+//! Several sources as one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::source::changes::DerivedList;
+use crate::{CallContext, CallFuture, Changes, Prefixed, RegistrationError, ToolCall, ToolList, ToolSource};
+
+/// How many names are remembered with their sources; a source that invents names without end gets no more.
+const MAX_NAMES: usize = 100_000;
+
+/// Several sources as one, for example your own functions and a ready-made set.
+///
+/// ```
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::{Combined, NoArgs, ToolSource, Toolset};
+///
+/// let mine = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+/// let more = Toolset::builder().tool("bye", "Says goodbye", async |_: NoArgs| "bye").build()?;
+/// let all = Combined::new().with(mine)?.with(more)?;
+/// assert_eq!(all.tools().len(), 2);
+/// # Ok::<(), toolbridge_core::RegistrationError>(())
+/// ```
+///
+/// A name stays with the source that had it first, also while that source does not list it: clients may have allowed
+/// this tool, not another one. If another source adds a tool of the same name later, it is left out, with a warning in
+/// the log.
+#[derive(Debug, Default)]
+pub struct Combined {
+    /// Each with its name in warnings.
+    sources: Vec<(String, Arc<dyn ToolSource>)>,
+    list: DerivedList,
+    /// For each name that was ever listed, the place of its source, and then of those whose tool is left out.
+    owners: Mutex<HashMap<String, Vec<usize>>>,
+}
+
+impl Combined {
+    /// No sources yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the tools of `source` after the existing ones.
+    ///
+    /// # Errors
+    ///
+    /// When two tools have the same name.
+    pub fn with(self, source: impl ToolSource) -> Result<Self, RegistrationError> {
+        let name = format!("source {}", self.sources.len() + 1);
+        self.with_name(&name, source)
+    }
+
+    /// The same, with a name for the source in warnings.
+    ///
+    /// # Errors
+    ///
+    /// When two tools have the same name.
+    pub fn with_name(mut self, name: &str, source: impl ToolSource) -> Result<Self, RegistrationError> {
+        ToolList::new(self.tools().iter().chain(source.tools().iter()).cloned().collect())?;
+        self.sources.push((name.into(), Arc::new(source)));
+        // The names are its own from now on.
+        self.tools();
+        Ok(self)
+    }
+
+    /// Adds the tools of `source` after the existing ones, each as `<prefix>_<tool>`: `time_now` for the prefix
+    /// `time`. See [`Prefixed`].
+    ///
+    /// # Errors
+    ///
+    /// When two tools have the same name, or the prefix cannot be part of one.
+    pub fn with_prefix(self, prefix: &str, source: impl ToolSource) -> Result<Self, RegistrationError> {
+        let full = if prefix.is_empty() { String::new() } else { format!("{prefix}_") };
+        self.with_name(prefix, Prefixed::new(full, source)?)
+    }
+
+    /// The tools of all `lists`, without those whose name belongs to another source.
+    fn owned(&self, lists: &[ToolList]) -> ToolList {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = Vec::new();
+        for (place, list) in lists.iter().enumerate() {
+            let source = &self.sources[place].0;
+            for tool in list.iter() {
+                let name = &tool.name;
+                let is_full = owners.len() >= MAX_NAMES;
+                match owners.get_mut(name) {
+                    Some(known) if known[0] == place => tools.push(tool),
+                    // There was a warning.
+                    Some(known) if known.contains(&place) => {}
+                    Some(known) => {
+                        known.push(place);
+                        let owner = &self.sources[known[0]].0;
+                        tracing::warn!(
+                            "the tool `{name}` of `{source}` is left out: `{owner}` had one with this name first"
+                        );
+                    }
+                    None if !is_full => {
+                        owners.insert(name.clone(), vec![place]);
+                        tools.push(tool);
+                    }
+                    None => tracing::warn!(
+                        "the tool `{name}` of `{source}` is left out: there were {MAX_NAMES} names before"
+                    ),
+                }
+            }
+        }
+        ToolList::of(tools.into_iter())
+    }
+}
+
+impl ToolSource for Combined {
+    fn tools(&self) -> ToolList {
+        let lists = self.sources.iter().map(|(_, source)| source.tools()).collect();
+        self.list.get(lists, |lists| self.owned(lists))
+    }
+
+    fn changes(&self) -> Changes {
+        self.sources.iter().fold(Changes::never(), |all, (_, source)| all.and(source.changes()))
+    }
+
+    fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        let tools = self.tools();
+        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = owners.get(&call.name).map(|known| known[0]);
+        drop(owners);
+        match owner.filter(|_| tools.get(&call.name).is_some()) {
+            Some(owner) => self.sources[owner].1.call(call, context),
+            None => Box::pin(async move { Err(tools.not_found(call.name)) }),
+        }
+    }
+}
