@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use xtask::project::Project;
 
-/// A test as the page names it: a crate, a file in it, and a function.
+/// A test as the page names it: a crate or a folder of the engine, a file in it, and a function.
 #[derive(Debug)]
 struct Named<'a> {
     krate: &'a str,
@@ -27,14 +27,33 @@ fn named(page: &str) -> Vec<Named<'_>> {
 /// The files that may contain the test.
 fn files(root: &Path, named: &Named<'_>) -> Vec<PathBuf> {
     let Named { krate, file, .. } = named;
-    let folder = if *krate == "fuzz" { root.join("fuzz") } else { root.join("crates").join(krate) };
-    let python = if *krate == "tests" { root.join("tests/python") } else { folder.join("tests") };
-    let files = [
-        folder.join("src").join(format!("{file}.rs")),
-        folder.join("tests/it").join(format!("{file}.rs")),
-        python.join(format!("{file}.py")),
-    ];
-    files.into_iter().filter(|file| file.is_file()).collect()
+    let folders = match *krate {
+        "fuzz" => vec![root.join("fuzz")],
+        "tests" => vec![root.join("tests/python")],
+        _ if root.join("crates").join(krate).is_dir() => vec![root.join("crates").join(krate)],
+        _ => ["src", "src/source", "tests"].map(|of| root.join("crates/core").join(of).join(krate)).into(),
+    };
+    let mut found = Vec::new();
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        below(folder, &mut found);
+    }
+    let is_it = |path: &PathBuf| {
+        let path = path.with_extension("");
+        path.ends_with(file) || path.ends_with(format!("{file}/mod"))
+    };
+    found.retain(is_it);
+    found
+}
+
+/// The sources in a folder and its folders.
+fn below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() && !path.ends_with("target") {
+            below(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs" || end == "py") {
+            found.push(path);
+        }
+    }
 }
 
 /// Whether `text` has a test of that name.
