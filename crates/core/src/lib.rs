@@ -46,6 +46,7 @@ pub use source::budget::{Budget, Share};
 pub use source::changes::{Changes, DerivedList};
 pub use source::combined::Combined;
 pub use source::dispatcher::Dispatcher;
+#[cfg(feature = "park")]
 pub use source::park;
 pub use source::prefixed::{Prefixed, with_prefix};
 pub use source::selection::Selection;

@@ -33,22 +33,21 @@
 //! | | |
 //! |---|---|
 //! | tools | [`Toolset`], [`Tool`]; what a handler takes: [`IntoHandler`], [`CallContext`], [`State`]; what it returns: [`IntoToolResult`], [`ToolResult`] |
-//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Prefixed`], [`Parked`], [`Documents`], `McpServer`, `nats::Tools` |
+//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Prefixed`], `Parked`, `Documents`, `McpServer`, `nats::Tools` |
 //! | sessions | [`Session`], [`run_bridge_if_asked`], [`serve_stdio`] |
 //! | the CLI as a model | [`ClaudeCodeModel`], [`Request`], [`Settings`], [`ModelResponse`], [`Event`] |
 //!
 //! # Features
 //!
-//! The first five are on by default.
+//! The first three are on by default: what a session and a model need.
 //!
 //! | feature | |
 //! |---|---|
 //! | `bridge` | the program is its own bridge ([`run_bridge_if_asked`]), or any MCP server on stdio ([`serve_stdio`]) |
 //! | `claude` | the program drives the CLI ([`ClaudeCodeModel`]) |
-//! | `docs` | manuals and a vault as tools ([`Documents`]) |
 //! | `macros` | functions and methods are tools ([`tool`](macro@tool), [`tools`](macro@tools)) |
-//! | `park` | large results stay in the process, and a model passes them on by a handle ([`Parked`]) |
-//! | `html` | manuals may be HTML pages ([`Documents`]) |
+//! | `docs` | manuals and a vault as tools (`Documents`) |
+//! | `park` | large results stay in the process, and a model passes them on by a handle (`Parked`) |
 //! | `http` | any source is an MCP server over HTTP: `toolbridge::http` |
 //! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
 //! | `nats` | the tools of many machines, over NATS: `toolbridge::nats` |

@@ -4,6 +4,7 @@ pub(crate) mod changes;
 pub(crate) mod combined;
 pub(crate) mod dispatcher;
 pub(crate) mod lane;
+#[cfg(feature = "park")]
 pub mod park;
 pub(crate) mod prefixed;
 pub(crate) mod selection;

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use toolbridge::ipc::{Remote, read_schema_file};
-use toolbridge::{Parked, RawJson, Session, Tool, Toolset};
+use toolbridge::{RawJson, Session, Tool, Toolset};
 use toolbridge_core::client::McpServer;
+use toolbridge_core::park::Parked;
 
 use crate::fronts::{Client, HttpClient, ask_source, over_sdk};
 

@@ -11,9 +11,10 @@ use toolbridge::ipc::{Attached, Remote};
 use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
 use toolbridge::schemars::{self, JsonSchema};
 use toolbridge::{
-    Answer, CallContext, ClaudeCodeModel, Combined, NoArgs, Parked, Prefixed, RawJson, Selection, Session,
+    Answer, CallContext, ClaudeCodeModel, Combined, NoArgs, Prefixed, RawJson, Selection, Session,
     ToolResult, ToolSource, Toolset, Transport,
 };
+use toolbridge_core::park::Parked;
 use toolbridge_scripted::ControlChannel;
 
 #[derive(Debug, Deserialize, JsonSchema)]
