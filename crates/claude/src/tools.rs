@@ -7,8 +7,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::{mpsc, watch};
 use toolbridge_core::park::Parked;
 use toolbridge_core::{
-    Answer, CallContext, CallFuture, Changes, DerivedList, RawJson, States, Step, ToolCall, ToolError,
-    ToolList, ToolSource, Underway,
+    Answer, CallContext, CallEvent, CallFuture, Changes, DerivedList, RawJson, States, ToolCall, ToolError,
+    ToolList, ToolSource,
 };
 
 use crate::Event;
@@ -154,27 +154,27 @@ impl RequestTools {
             return bound.source.call(call, context).await;
         }
         let (id, caller) = (call.meta.tool_use_id.clone(), context.clone());
-        let messages = context.hear(bound.reports.is_some(), on_ask.is_some());
-        let mut underway = Underway::new(bound.source.call(call, context), Some(messages));
+        let listener = context.listen(bound.reports.is_some(), on_ask.is_some());
+        let mut running = listener.follow(bound.source.call(call, context));
         loop {
-            let progress = match (underway.next().await, on_ask) {
-                (Step::Progress(progress), _) => progress,
-                (Step::Question(asked), Some(on_ask)) => {
+            let progress = match (running.next().await, on_ask) {
+                (CallEvent::Progress(progress), _) => progress,
+                (CallEvent::Question(asked), Some(on_ask)) => {
                     ask_here(on_ask, &self.server, asked);
                     continue;
                 }
-                (Step::Question(asked), None) => {
+                (CallEvent::Question(asked), None) => {
                     asked.answer(Ok(Answer::Nobody));
                     continue;
                 }
-                (Step::Done(result), _) => return result,
+                (CallEvent::Done(result), _) => return result,
             };
             let Some(events) = &bound.reports else { continue };
             caller.progress(progress.progress, progress.total, progress.message.as_deref());
             let bytes = EVENT_BYTES + progress.message.as_ref().map_or(0, String::len);
             let event = Event::ToolProgress { id: id.clone(), name: name.clone(), progress };
             // Fails once the request has its answer; the report is no longer needed then.
-            _ = underway.during(events.send(Report { event, bytes })).await;
+            _ = running.during(events.send(Report { event, bytes })).await;
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anyhow::Result;
 use serde::Deserialize;
 use toolbridge::core::trace::Outcome;
-use toolbridge::core::{Question, Step, Underway};
+use toolbridge::core::{CallEvent, Question};
 use toolbridge::ipc::Remote;
 use toolbridge::{CallContext, IpcError, RawJson, ToolCall, ToolError, ToolList};
 
@@ -57,15 +58,23 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
 async fn call(remote: &Remote, mut call: ToolCall) -> Result<Result<RawJson, ToolError>, IpcError> {
     let mut context = CallContext::default();
     call.meta.progress_token = RawJson::of("call").ok();
-    let messages = context.hear(true, question::can_ask());
-    let mut call = Underway::new(remote.relay(call, context), Some(messages));
-    loop {
-        match call.next().await {
-            Step::Progress(report) => {
+    let listener = context.listen(true, question::can_ask());
+    // Whether it is the connection that fails, or the tool.
+    let failed = OnceLock::new();
+    let mut running = listener.follow(Box::pin(async {
+        remote.relay(call, context).await.unwrap_or_else(|error| {
+            let result = Err(ToolError::new(error.type_name(), error.to_string()));
+            _ = failed.set(error);
+            result
+        })
+    }));
+    let result = loop {
+        match running.next().await {
+            CallEvent::Progress(report) => {
                 let total = report.total.map(|total| format!(" of {total}")).unwrap_or_default();
                 say(&format!("progress: {}{total} {}", report.progress, report.message.unwrap_or_default()));
             }
-            Step::Question(asked) => {
+            CallEvent::Question(asked) => {
                 // In a separate task: the tool may continue meanwhile.
                 tokio::spawn(async move {
                     let Question { message, schema } = asked.question.clone();
@@ -74,9 +83,11 @@ async fn call(remote: &Remote, mut call: ToolCall) -> Result<Result<RawJson, Too
                     asked.answer(answer.try_map(|content| Ok(RawJson::from(&content))));
                 });
             }
-            Step::Done(result) => return result,
+            CallEvent::Done(result) => break result,
         }
-    }
+    };
+    drop(running);
+    failed.into_inner().map_or(Ok(result), Err)
 }
 
 #[derive(Deserialize)]

@@ -38,14 +38,15 @@ pub mod toolset;
 
 pub use call::caller::Client;
 pub use call::context::{CallContext, States};
+pub use call::dispatcher::Dispatcher;
 pub use call::form::Form;
-pub use call::progress::{CallReceiver, Progress, Step, Underway};
+pub use call::progress::Progress;
 pub use call::question::{Answer, Asked, Pending, Question};
+pub use call::running::{CallEvent, Listener, RunningCall};
 pub use call::trace;
 pub use source::budget::{Budget, Share};
 pub use source::changes::{Changes, DerivedList};
 pub use source::combined::Combined;
-pub use source::dispatcher::Dispatcher;
 #[cfg(feature = "park")]
 pub use source::park;
 pub use source::prefixed::{Prefixed, with_prefix};

@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_nats::{HeaderMap, Subject};
 use bytes::Bytes;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
-use toolbridge_core::trace::CallTrace;
-use toolbridge_core::{Answer, CallMeta, CancellationToken, RawJson, Step, ToolCall, ToolError};
+use toolbridge_core::{
+    Answer, CallEvent, CallMeta, CancellationToken, RawJson, RunningCall, ToolCall, ToolError,
+};
 
 use crate::answer::{Arrived, Reply};
 use crate::host::Shared;
@@ -108,7 +109,6 @@ impl Run<'_> {
 
     /// Runs the call; returns the answer if it is to be kept for a repeated question.
     async fn answer(&self, headers: &HeaderMap, payload: &Bytes, bytes: usize) -> Option<(HeaderMap, Bytes)> {
-        let received = self.host.dispatcher.tracer().clock();
         let about = Meta::read(headers);
         let meta = CallMeta {
             tool_use_id: about.tool_use_id,
@@ -123,27 +123,15 @@ impl Run<'_> {
             () = self.cancelled.cancelled() => return self.ended().await,
             arguments = self.arguments(payload, bytes) => arguments?,
         };
-        let (outcome, mut trace) = match arguments {
-            Ok(arguments) => {
-                let trace = self.host.dispatcher.trace(received, (&self.tool, &arguments, &meta), None);
-                if let Some(trace) = &trace {
-                    trace.at_host(&self.host.name);
-                }
-                let call = ToolCall { name: self.tool.clone(), arguments, meta };
-                match self.outcome(call, trace.as_ref()).await {
-                    Some(outcome) => (outcome, trace),
-                    None => return self.ended().await,
-                }
-            }
-            Err(error) => (Err(error), None),
+        let call = arguments.map(|arguments| ToolCall { name: self.tool.clone(), arguments, meta });
+        let mut running = match call.and_then(|call| self.host.dispatcher.call(call, None)) {
+            Ok(running) => running.map(|outcome| self.checked(outcome)),
+            Err(error) => return self.say(Err(error)).await,
         };
-        if let Some(trace) = &mut trace {
-            trace.ended(&outcome);
-        }
-        let answer = self.say(outcome, trace.as_mut()).await;
-        if let Some(trace) = &mut trace {
-            trace.written();
-        }
+        running.at_host(&self.host.name);
+        let Some(outcome) = self.outcome(&mut running).await else { return self.ended().await };
+        let answer = self.say(outcome).await;
+        running.written();
         answer
     }
 
@@ -153,7 +141,7 @@ impl Run<'_> {
             return None;
         }
         let text = format!("host `{}` has ended while the call was under way", self.host.name);
-        self.say(Err(ToolError::new("ServerEndedError", text)), None).await
+        self.say(Err(ToolError::new("ServerEndedError", text))).await
     }
 
     /// The complete arguments; `None` if some do not arrive.
@@ -203,56 +191,52 @@ impl Run<'_> {
     }
 
     /// Runs the tool; `None` if the call was cancelled.
-    async fn outcome(&self, call: ToolCall, trace: Option<&CallTrace>) -> Option<Result<RawJson, ToolError>> {
-        let mut work = self.host.dispatcher.run(call, self.cancelled.clone(), trace);
+    async fn outcome(&self, running: &mut RunningCall<'_>) -> Option<Result<RawJson, ToolError>> {
         loop {
             tokio::select! {
                 biased;
                 () = self.cancelled.cancelled() => return None,
-                step = work.next() => match step {
-                    Step::Progress(report) => work.during(self.reply.progress(report)).await,
+                event = running.next() => match event {
+                    CallEvent::Progress(report) => running.during(self.reply.progress(report)).await,
                     // Nobody said that there is somebody to ask.
-                    Step::Question(asked) => asked.answer(Ok(Answer::Nobody)),
-                    Step::Done(outcome) => return Some(outcome),
+                    CallEvent::Question(asked) => asked.answer(Ok(Answer::Nobody)),
+                    CallEvent::Done(outcome) => return Some(outcome),
                 },
             }
         }
     }
 
+    /// The outcome; an error if it is too large for its caller.
+    fn checked(&self, outcome: Result<RawJson, ToolError>) -> Result<RawJson, ToolError> {
+        let bytes = outcome.as_ref().map_or(0, |result| result.as_bytes().len());
+        let limit = match self.reply.inbox {
+            Some(_) => MAX_MESSAGE_BYTES,
+            None => room(self.reply.client.max_payload()),
+        };
+        if bytes > limit {
+            let reason = format!("it has {bytes} bytes, the limit is {limit}");
+            return Err(ToolError::Output { tool: self.tool.clone(), reason });
+        }
+        outcome
+    }
+
     /// Sends the outcome to the caller.
-    async fn say(
-        &self,
-        outcome: Result<RawJson, ToolError>,
-        trace: Option<&mut CallTrace>,
-    ) -> Option<(HeaderMap, Bytes)> {
+    async fn say(&self, outcome: Result<RawJson, ToolError>) -> Option<(HeaderMap, Bytes)> {
         let client = self.reply.client;
-        let outcome = outcome.and_then(|result| {
-            let bytes = result.as_bytes().len();
-            let fits = bytes <= room(client.max_payload());
-            let limit =
-                if self.reply.inbox.is_some() { MAX_MESSAGE_BYTES } else { room(client.max_payload()) };
-            if bytes > limit {
-                let reason = format!("it has {bytes} bytes, the limit is {limit}");
-                return Err(ToolError::Output { tool: self.tool.clone(), reason });
-            }
-            Ok((result, fits))
-        });
+        let fits = |result: &RawJson| result.as_bytes().len() <= room(client.max_payload());
         match outcome {
-            Ok((result, true)) => {
+            Ok(result) if fits(&result) => {
                 let (headers, payload) = (Told::Answer.headers(&self.host.speaker), result.to_bytes());
                 self.reply.result(headers.clone(), payload.clone()).await;
                 Some((headers, payload))
             }
-            Ok((result, false)) => {
+            Ok(result) => {
                 self.in_parts(&result.to_bytes()).await;
                 // The parts were acknowledged; this reply is for the service's statistics.
                 self.reply.result(Told::Beat.headers(&self.host.speaker), Bytes::new()).await;
                 None
             }
             Err(error) => {
-                if let Some(trace) = trace {
-                    trace.replaced(&error);
-                }
                 let mut headers = Told::Error.headers(&self.host.speaker);
                 write_error(&mut headers, &error, client.max_payload());
                 self.reply.error(headers.clone(), &error).await;

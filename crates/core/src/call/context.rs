@@ -8,18 +8,18 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::runtime::Handle;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use crate::call::clock::Clock;
 use crate::call::form::Form;
-use crate::call::progress::{CallReceiver, Progress, Speaker, channel};
 use crate::call::question::question_error;
+use crate::call::running::Listener;
 use crate::call::trace::{Mark, Marks};
-use crate::source::lane::Turn;
+use crate::call::turn::Turn;
 use crate::tool::call::CallMeta;
-use crate::{Answer, Client, Pending, Question, RawJson, ToolError};
+use crate::{Answer, Asked, Client, Pending, Progress, Question, RawJson, ToolError};
 
 /// Values that calls share, one for each type. Handlers get them with [`CallContext::state`] or as
 /// [`State`](crate::State).
@@ -54,9 +54,9 @@ impl std::fmt::Debug for States {
 #[derive(Clone, Default)]
 pub struct CallContext {
     cancelled: CancellationToken,
-    reporter: Option<Speaker>,
+    reporter: Option<watch::Sender<Option<Progress>>>,
     /// Where questions go, if the caller can answer them.
-    asker: Option<Speaker>,
+    asker: Option<mpsc::UnboundedSender<Asked>>,
     /// The timeout, which is paused during a question.
     clock: Option<Arc<Clock>>,
     tool_use_id: Option<String>,
@@ -93,22 +93,19 @@ impl CallContext {
         }
     }
 
-    /// Makes the context report progress to the receiver returned.
-    pub fn report_progress(&mut self) -> CallReceiver {
-        self.hear(true, false)
-    }
-
-    /// Makes the context send progress, questions, or both to the returned receiver. The other kind goes to
-    /// the same place as before.
-    pub fn hear(&mut self, progress: bool, questions: bool) -> CallReceiver {
-        let (speaker, receiver) = channel();
+    /// Makes the context send progress, questions, or both to the returned listener. The other kind goes to the
+    /// same place as before.
+    pub fn listen(&mut self, progress: bool, questions: bool) -> Listener {
+        let mut listener = Listener::default();
         if progress {
-            self.reporter = Some(speaker.clone());
+            let (reporter, receiver) = watch::channel(None);
+            (self.reporter, listener.progress) = (Some(reporter), Some(receiver));
         }
         if questions {
-            self.asker = Some(speaker);
+            let (asker, receiver) = mpsc::unbounded_channel();
+            (self.asker, listener.questions) = (Some(asker), Some(receiver));
         }
-        receiver
+        listener
     }
 
     /// Disables questions.
@@ -212,7 +209,7 @@ impl CallContext {
             && progress.is_finite()
         {
             let total = total.filter(|total| total.is_finite());
-            reporter.report(Progress { progress, total, message: message.map(Into::into) });
+            reporter.send_replace(Some(Progress { progress, total, message: message.map(Into::into) }));
         }
     }
 
@@ -300,7 +297,8 @@ impl CallContext {
         let to = self.asker.as_ref()?;
         let paused = self.clock.as_ref().map(Clock::pause);
         let (asked, pending) = Pending::new(question, paused);
-        to.ask(asked);
+        // Fails if the call has ended; the question is dropped then, and so fails too.
+        _ = to.send(asked);
         Some(pending)
     }
 

@@ -1,25 +1,26 @@
 //! Runs calls and writes their responses.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::json::members;
 use crate::mcp::wire::{
     Call, Entrance, Era, ErrorData, Retry, Round, RpcId, error_result, in_one_line, invalid_params,
     invalid_request, no_such_call, progress_line, result_head,
 };
-use crate::trace::{CallTrace, Outcome};
+use crate::trace::Outcome;
 use crate::{
-    Asked, CallMeta, CancellationToken, Progress, RawJson, Share, Step, ToolCall, ToolError, Underway,
+    Asked, CallEvent, CallMeta, CancellationToken, Progress, RawJson, RunningCall, Share, ToolCall, ToolError,
 };
 use bytes::Bytes;
 use futures_util::stream;
 use hyper::StatusCode;
-use tokio::sync::{SemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use crate::http::auth::Principal;
 use crate::http::body::{Response, STILL_HERE, event, events, json};
+use crate::http::metrics::Counted;
 use crate::http::refusal::Refusal;
 use crate::http::service::{NO_ROOM, Shared};
 use crate::http::session::Session;
@@ -34,7 +35,6 @@ pub(crate) struct Request {
     pub(crate) id: RpcId,
     pub(crate) call: Call,
     pub(crate) meta: CallMeta,
-    pub(crate) received: Option<Instant>,
     pub(crate) session: Option<Arc<Session>>,
     /// `None` if the client cannot retry the call.
     pub(crate) known: Option<Known>,
@@ -70,21 +70,12 @@ pub(crate) enum Said {
 /// stream of events. If the client closes the request, this future or the response's body is dropped; without a
 /// session, that cancels the call.
 pub(crate) async fn answer(shared: &Arc<Shared>, asked: Request) -> Result<Response, Refusal> {
-    let Request { era, id, call, meta, received, session, known } = asked;
-    let parts = (call.name.as_str(), &call.arguments, &meta);
-    let mut trace = shared.dispatcher.trace(received, parts, Some(id.key.as_str()));
-    let mut refused = |why| {
-        if let Some(trace) = &mut trace {
-            trace.refused(why);
-        }
-    };
-    let tools = shared.dispatcher.source().tools();
-    if tools.get(&call.name).is_none() {
-        refused("ToolNotFoundError");
-        return Err(Refusal::new(StatusCode::OK, invalid_params(tools.not_found(&call.name).to_string())));
-    }
+    let Request { era, id, call, meta, session, known } = asked;
+    let token = meta.progress_token.clone();
+    let call = ToolCall { name: call.name, arguments: call.arguments, meta };
+    let refused = || shared.dispatcher.refuse(&call, Some(id.key.as_str()), "InvalidRequestError");
     let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
-        refused("InvalidRequestError");
+        refused();
         let text = format!("{} calls are under way, which is the limit", shared.most_calls());
         return Err(Refusal::busy(text));
     };
@@ -93,10 +84,21 @@ pub(crate) async fn answer(shared: &Arc<Shared>, asked: Request) -> Result<Respo
     if let Some(session) = &session
         && !session.begin(&id.key, request.clone())
     {
-        refused("InvalidRequestError");
+        refused();
         let text = format!("a call with id {} is under way", id.raw);
         return Err(Refusal::new(StatusCode::OK, invalid_request(text)));
     }
+    let tool = call.name.clone();
+    let call = match shared.dispatcher.call(call, Some(id.key.as_str())) {
+        Ok(call) => call,
+        Err(error) => {
+            if let Some(session) = &session {
+                session.claim(&id.key);
+            }
+            return Err(Refusal::new(StatusCode::OK, invalid_params(error.to_string())));
+        }
+    };
+    let counted = shared.metrics.begin(&tool);
     let (says, said) = mpsc::channel(4);
     // A call of a session goes on without its request: MCP has them cancelled by `notifications/cancelled` alone.
     let open = session.is_none().then(|| OpenRequest(request.clone()));
@@ -114,7 +116,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, asked: Request) -> Result<Respo
     };
     let running = async move {
         let _place = place;
-        run.run(call, meta, trace).await;
+        run.run(call, token, counted).await;
     };
     tokio::spawn(running.in_current_span());
     Ok(reply.response().await)
@@ -198,25 +200,17 @@ struct Run {
 
 impl Run {
     /// Runs the call to its answer, or to its cancellation.
-    async fn run(mut self, call: Call, meta: CallMeta, mut trace: Option<CallTrace>) {
-        let shared = Arc::clone(&self.shared);
+    async fn run(mut self, mut call: RunningCall<'_>, token: Option<RawJson>, mut counted: Counted) {
         let _end = self.cancelled.clone().drop_guard();
-        let mut counted = shared.metrics.begin(&call.name);
-        let outcome = self.outcome(&shared, call, meta, trace.as_ref()).await;
+        let outcome = self.outcome(&mut call, token).await;
         let Some(outcome) = outcome else {
             if self.shared.ended.is_cancelled() {
                 self.answer(error_result(&ToolError::new("ServerEndedError", "the server has ended"))).await;
             }
             return;
         };
-        if let Some(trace) = &mut trace {
-            trace.ended(&outcome);
-        }
         // From here on there is an answer, and a cancellation comes too late.
         if self.session.as_ref().is_some_and(|session| session.claim(&self.id.key).is_none()) {
-            if let Some(trace) = &mut trace {
-                trace.cancelled();
-            }
             return;
         }
         counted.ended(match &outcome {
@@ -226,32 +220,20 @@ impl Run {
         });
         drop(counted);
         self.answer(outcome.unwrap_or_else(|error| error_result(&error))).await;
-        if let Some(trace) = &mut trace {
-            trace.written();
-        }
+        call.written();
     }
 
     /// Runs the call to its result, and forwards its progress and its questions; `None` if it is cancelled.
     async fn outcome(
         &mut self,
-        shared: &Shared,
-        call: Call,
-        meta: CallMeta,
-        trace: Option<&CallTrace>,
+        call: &mut RunningCall<'_>,
+        mut token: Option<RawJson>,
     ) -> Option<Result<RawJson, ToolError>> {
-        let mut token = meta.progress_token.clone();
-        let running = Mutex::new(None);
-        let begin = async {
-            let permit = shared.running.acquire().await.ok();
-            *running.lock().unwrap_or_else(PoisonError::into_inner) = permit;
-        };
-        let call = ToolCall { name: call.name, arguments: call.arguments, meta };
-        let mut call = shared.dispatcher.run_after(call, self.cancelled.clone(), trace, begin);
         // A client that does not read its reports must not block the tool: a newer report replaces an older
         // one.
         let mut report: Option<Progress> = None;
         loop {
-            let step = tokio::select! {
+            let event = tokio::select! {
                 biased;
                 () = self.request.cancelled() => return None,
                 Ok(room) = self.says.reserve(), if report.is_some() => {
@@ -260,40 +242,34 @@ impl Run {
                     }
                     continue;
                 }
-                step = call.next() => step,
+                event = call.next() => event,
             };
-            match step {
-                Step::Progress(newer) => report = Some(newer),
-                Step::Question(asked) => {
+            match event {
+                CallEvent::Progress(newer) => report = Some(newer),
+                CallEvent::Question(asked) => {
                     if let Some(session) = &self.session {
                         self.ask(session, asked);
                         continue;
                     }
                     // A call that waits for a user must not block other calls.
-                    drop(running.lock().unwrap_or_else(PoisonError::into_inner).take());
+                    call.pause();
                     let mut done = None;
-                    (token, report) = (self.require(asked, &mut call, &mut done).await?, None);
+                    (token, report) = (self.require(asked, call, &mut done).await?, None);
                     if done.is_some() {
                         return done;
                     }
-                    let permit = self.begin(shared).await?;
-                    *running.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
+                    tokio::select! {
+                        biased;
+                        () = self.request.cancelled() => return None,
+                        () = call.resume() => {}
+                    }
                 }
-                Step::Done(outcome) => {
+                CallEvent::Done(outcome) => {
                     self.last_report =
                         report.zip(token).map(|(report, token)| progress_line(&token, &report));
                     return Some(outcome);
                 }
             }
-        }
-    }
-
-    /// Waits until the call may go on; `None` when it is cancelled.
-    async fn begin<'a>(&self, shared: &'a Shared) -> Option<SemaphorePermit<'a>> {
-        tokio::select! {
-            biased;
-            () = self.request.cancelled() => None,
-            running = shared.running.acquire() => running.ok(),
         }
     }
 
@@ -318,11 +294,11 @@ impl Run {
 
     /// Asks by returning a result, and waits until the client retries; the retry is then the request to
     /// answer, and its progress token replaces the old one. `None` if the client does not retry.
-    async fn require<F: Future>(
+    async fn require(
         &mut self,
         asked: Asked,
-        call: &mut Underway<F>,
-        done: &mut Option<F::Output>,
+        call: &mut RunningCall<'_>,
+        done: &mut Option<Result<RawJson, ToolError>>,
     ) -> Option<Option<RawJson>> {
         let shared = Arc::clone(&self.shared);
         let (mut round, mut token) = (Round::default(), None);

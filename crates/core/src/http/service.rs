@@ -5,7 +5,6 @@ use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use crate::mcp::wire::{
     Call, Era, ErrorCode, ErrorData, LAST_CALLS, LIST_CACHE_HINTS, LIST_CHANGED, MAX_ARGUMENT_BYTES, Message,
@@ -59,8 +58,6 @@ pub(crate) struct Shared {
     bodies: Budget,
     /// For answers until they are sent.
     pub(crate) answers: Budget,
-    /// Limits the calls that run.
-    pub(crate) running: Semaphore,
     /// Limits the calls that run or wait.
     pub(crate) places: Arc<Semaphore>,
     /// Calls that continue when their clients retry.
@@ -78,7 +75,7 @@ impl McpService {
     pub(crate) fn new(builder: Builder) -> Self {
         let Builder { source, info, tracer, doors, authorizer, has_metrics, limits } = builder;
         Self(Arc::new(Shared {
-            dispatcher: Dispatcher::new(source, tracer),
+            dispatcher: Dispatcher::new(source, tracer).at_most(limits.running),
             info,
             doors,
             authorizer,
@@ -87,7 +84,6 @@ impl McpService {
             sessions: Sessions::new(limits.sessions, limits.session_idle),
             bodies: Budget::new(MAX_ARGUMENT_BYTES),
             answers: Budget::new(MAX_ANSWER_BYTES),
-            running: Semaphore::new(limits.running),
             places: Arc::new(Semaphore::new(WAITING * limits.running)),
             waiting: WaitingRoom::new(MAX_ASKING),
             metrics: Metrics::default(),
@@ -169,7 +165,6 @@ impl Shared {
     where
         B: hyper::body::Body<Error: Display>,
     {
-        let received = self.dispatcher.tracer().clock();
         let (parts, body) = request.into_parts();
         let head = Request::from_parts(parts, ());
         let principal = self.admit(&head).await?;
@@ -178,7 +173,7 @@ impl Shared {
             Method::POST => {
                 header::check_post(headers)?;
                 let message = body::read(body, self.limits.read, &self.bodies).await?;
-                self.take(headers, &principal, &message, received).await
+                self.take(headers, &principal, &message).await
             }
             Method::GET | Method::DELETE if header::version(headers)?.is_some_and(header::is_stateless) => {
                 Err(Refusal::method("POST"))
@@ -213,11 +208,10 @@ impl Shared {
         headers: &HeaderMap,
         principal: &Principal,
         message: &Bytes,
-        received: Option<Instant>,
     ) -> Result<Response, Refusal> {
         match read(message).map_err(|(id, error)| Refusal::new(StatusCode::BAD_REQUEST, error).of(id))? {
             Message::Call(id, call) => {
-                self.call(headers, principal, &id, call, received).await.map_err(|refusal| refusal.of(id))
+                self.call(headers, principal, &id, call).await.map_err(|refusal| refusal.of(id))
             }
             Message::List { id, meta, has_cursor } => self
                 .list(headers, principal, &id, meta.as_ref(), has_cursor)
@@ -270,7 +264,6 @@ impl Shared {
         principal: &Principal,
         id: &RpcId,
         mut call: Call,
-        received: Option<Instant>,
     ) -> Result<Response, Refusal> {
         let version = call.meta.as_ref().and_then(version_of);
         let said = Said { method: "tools/call", name: Some(&call.name), version: version.as_deref() };
@@ -295,7 +288,7 @@ impl Shared {
             return Ok(retried.map_err(|error| asker.refusal(error))?.response().await);
         }
         let session = asker.session.take();
-        call::answer(self, call::Request { era, id, call, meta, received, session, known }).await
+        call::answer(self, call::Request { era, id, call, meta, session, known }).await
     }
 
     fn list(

@@ -1,10 +1,12 @@
 //! Answers the calls that arrive on a socket.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::trace::{CallTrace, Outcome, Process, Tracer};
-use crate::{Budget, CancellationToken, Client, Dispatcher, Step, ToolCall, ToolError, ToolSource};
+use crate::trace::{Outcome, Process, Tracer};
+use crate::{
+    Budget, CallEvent, CancellationToken, Client, Dispatcher, RawJson, RunningCall, ToolError, ToolSource,
+};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -137,17 +139,30 @@ impl Server {
                     }
                     call.meta.client = Some(Arc::clone(&client));
                     self.watchers.count();
-                    let received = self.dispatcher.tracer().clock();
-                    let parts = (call.name.as_str(), &call.arguments, &call.meta);
-                    let mut trace = self.dispatcher.trace(received, parts, None);
-                    let Some((answer, place)) = self.answer(&mut connection, call, trace.as_mut()).await?
-                    else {
+                    let name = call.name.clone();
+                    tracing::debug!(tool = name, bytes = call.arguments.as_bytes().len(), "call");
+                    let running = match self.dispatcher.call(call, None) {
+                        Ok(running) => running,
+                        Err(error) => {
+                            connection.send(&write_reply(Reply::Error(error))).await?;
+                            continue;
+                        }
+                    };
+                    let place = Mutex::new(None);
+                    // At once, because the answer may have to wait until a report is read.
+                    let mut running = running.map(|outcome| {
+                        let reply = write_reply(as_reply(outcome.clone()));
+                        let placed = self.put(&name, reply.size())?;
+                        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(placed);
+                        outcome
+                    });
+                    let Some(answer) = self.answer(&mut connection, &name, &mut running).await? else {
                         return Ok(());
                     };
+                    let place = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    let place = place.unwrap_or_else(|| self.answers.put_small());
                     connection.send_from(&place, &answer).await?;
-                    if let Some(trace) = &mut trace {
-                        trace.written();
-                    }
+                    running.written();
                 }
                 Err(BadRequest::Refused(error)) => {
                     connection.send(&write_reply(Reply::Error(error))).await?;
@@ -165,46 +180,28 @@ impl Server {
         }
     }
 
-    /// Runs a call; `None` if the peer closed the connection, which cancels it. The answer comes with its reserved
-    /// room in the outbox.
+    /// Runs a call; `None` if the peer closed the connection, which cancels it.
     async fn answer(
         &self,
         connection: &mut Connection,
-        call: ToolCall,
-        mut trace: Option<&mut CallTrace>,
-    ) -> Result<Option<(Parts, Place)>, IpcError> {
+        name: &str,
+        running: &mut RunningCall<'_>,
+    ) -> Result<Option<Parts>, IpcError> {
         tokio::select! {
             biased;
             () = self.answers.room() => {}
             () = connection.reader.closed() => return Ok(None),
         }
-        let cancelled = CancellationToken::new();
-        let _end = cancelled.clone().drop_guard();
-        let name = call.name.clone();
-        tracing::debug!(tool = name, bytes = call.arguments.as_bytes().len(), "call");
-
         let mut questions = Questions::default();
-        let work = self.dispatcher.run(call, cancelled, trace.as_deref());
-        // At once, because the answer may have to wait until its reports are read.
-        let mut work = work.then(|outcome| {
-            if let Some(trace) = &mut trace {
-                trace.ended(&outcome);
-            }
-            let reply = write_reply(match outcome {
-                Ok(result) => Reply::Result(result),
-                Err(error) => Reply::Error(error),
-            });
-            self.placed(&name, reply, trace)
-        });
         loop {
-            let step = tokio::select! {
+            let event = tokio::select! {
                 biased;
-                step = work.next() => step,
+                event = running.next() => event,
                 news = questions.next(&mut connection.reader) => match news? {
                     News::Answered => continue,
                     News::TakenBack(id) => {
                         let back = write_reply(Reply::Ask(Ask::taken_back(id)));
-                        work.during(connection.send(&back)).await?;
+                        running.during(connection.send(&back)).await?;
                         continue;
                     }
                     News::Closed => {
@@ -213,41 +210,37 @@ impl Server {
                     }
                 },
             };
-            match step {
-                Step::Progress(report) => {
-                    let report = write_reply(Reply::Progress(Some(report)));
-                    work.during(connection.send(&report)).await?;
-                }
-                Step::Question(asked) => {
-                    let ask = write_reply(Reply::Ask(questions.put(asked)));
-                    work.during(connection.send(&ask)).await?;
-                }
-                Step::Done(placed) => return Ok(Some(placed)),
-            }
+            let message = write_reply(match event {
+                CallEvent::Progress(report) => Reply::Progress(Some(report)),
+                CallEvent::Question(asked) => Reply::Ask(questions.put(asked)),
+                CallEvent::Done(outcome) => return Ok(Some(write_reply(as_reply(outcome)))),
+            });
+            running.during(connection.send(&message)).await?;
         }
     }
 
-    /// Reserves room for an answer; replaces it with an error if it is too large or there is no room.
-    fn placed(&self, tool: &str, reply: Parts, trace: Option<&mut CallTrace>) -> (Parts, Place) {
-        let size = reply.size();
-        let placed = match check_size(size) {
-            Ok(()) => self.answers.put(size).map_err(|limit| {
-                let text = format!(
-                    "{limit} bytes of answers wait to be read, which is the limit; this one has {size}"
-                );
-                ("IPCError", text)
-            }),
-            Err(error) => Err((error.type_name(), error.to_string())),
-        };
-        let (type_name, reason) = match placed {
-            Ok(place) => return (reply, place),
-            Err(error) => error,
+    /// Reserves room for an answer; the error replaces it if it is too large or there is no room.
+    fn put(&self, tool: &str, size: usize) -> Result<Place, ToolError> {
+        let (type_name, reason) = match check_size(size) {
+            Ok(()) => match self.answers.put(size) {
+                Ok(place) => return Ok(place),
+                Err(limit) => {
+                    let text = format!(
+                        "{limit} bytes of answers wait to be read, which is the limit; this one has {size}"
+                    );
+                    ("IPCError", text)
+                }
+            },
+            Err(error) => (error.type_name(), error.to_string()),
         };
         let text = format!("the answer of tool `{tool}` cannot be sent: {reason}");
-        let error = ToolError::new(type_name, text).called(Outcome::TransportError);
-        if let Some(trace) = trace {
-            trace.replaced(&error);
-        }
-        (write_reply(Reply::Error(error)), self.answers.put_small())
+        Err(ToolError::new(type_name, text).called(Outcome::TransportError))
+    }
+}
+
+fn as_reply(outcome: Result<RawJson, ToolError>) -> Reply {
+    match outcome {
+        Ok(result) => Reply::Result(result),
+        Err(error) => Reply::Error(error),
     }
 }

@@ -5,17 +5,17 @@ use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::json::{Span, members};
-use crate::trace::{CallTrace, Outcome, Process, Tracer, What};
+use crate::trace::{Outcome, Process, Tracer, What};
 use crate::{
-    Budget, CallMeta, CancellationToken, Changes, Dispatcher, Progress, RawJson, ServerInfo, Step, ToolCall,
-    ToolError, ToolList, ToolResult, ToolSource,
+    Budget, CallEvent, CallMeta, CancellationToken, Changes, Dispatcher, Progress, RawJson, RunningCall,
+    ServerInfo, ToolCall, ToolError, ToolList, ToolResult, ToolSource,
 };
 use bytes::Bytes;
 use rmcp::ErrorData;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument as _;
 
@@ -129,10 +129,9 @@ pub async fn serve_with(
         has_pending_change: false,
         protocol: Protocol::new(info, session_id).lasting(),
         shared: Arc::new(Shared {
-            dispatcher: Dispatcher::new(source, tracer),
+            dispatcher: Dispatcher::new(source, tracer).at_most(MAX_CALLS_IN_FLIGHT),
             outgoing,
             under_way: Mutex::default(),
-            running: Semaphore::new(MAX_CALLS_IN_FLIGHT),
             arguments: Budget::new(MAX_ARGUMENT_BYTES),
             questions: OpenQuestions::default(),
             waiting: WaitingRoom::new(MAX_QUESTIONS),
@@ -201,9 +200,10 @@ struct Front<O> {
 struct Job {
     era: Era,
     id: RpcId,
-    call: Call,
-    meta: CallMeta,
-    trace: Option<CallTrace>,
+    running: RunningCall<'static>,
+    token: Option<RawJson>,
+    /// Its tool.
+    tool: u64,
 }
 
 /// What running calls share.
@@ -212,7 +212,6 @@ struct Shared<O> {
     outgoing: O,
     /// Removing a call from this map decides its fate: either it is answered or it is cancelled.
     under_way: Mutex<HashMap<IdKey, AbortHandle>>,
-    running: Semaphore,
     arguments: Budget,
     /// Questions of tools that the client has not answered yet.
     questions: OpenQuestions,
@@ -227,19 +226,15 @@ struct Retried {
     responses: RawJson,
 }
 
-/// The outcome of a call, with the permit that it holds until its answer is written.
-type Ended<'a> = (Result<RawJson, ToolError>, Option<SemaphorePermit<'a>>);
-
 impl<O: Outgoing> Front<O> {
     fn take(&mut self, line: Result<Bytes, LineTooLong>) {
-        let received = self.shared.dispatcher.tracer().clock();
         let Ok(line) = line else {
             let message = format!("a message is over the limit of {MAX_LINE_BYTES} bytes");
             return self.refuse(None, &invalid_request(message));
         };
         let (id, refusal) = match read(&line) {
             Ok(Message::Call(id, call)) => match self.protocol.era(call.meta.as_ref()) {
-                Ok(era) => return self.call(era, id, call, received),
+                Ok(era) => return self.call(era, id, call),
                 Err(error) => (Some(id), error),
             },
             Ok(Message::List { id, meta, has_cursor }) => match self.protocol.era(meta.as_ref()) {
@@ -366,7 +361,7 @@ impl<O: Outgoing> Front<O> {
         }
     }
 
-    fn call(&mut self, era: Era, id: RpcId, mut call: Call, received: Option<Instant>) {
+    fn call(&mut self, era: Era, id: RpcId, mut call: Call) {
         let (client, can_ask) = (self.protocol.client(), self.protocol.can_ask(era));
         let meta = CallMeta { client, can_ask, ..read_meta(call.meta.take()) };
         if let Some(retry) = call.retry.take()
@@ -377,31 +372,43 @@ impl<O: Outgoing> Front<O> {
             }
             return;
         }
-        let parts = (call.name.as_str(), &call.arguments, &meta);
-        let mut trace = self.shared.dispatcher.trace(received, parts, Some(id.key.as_str()));
-        let mut why = "InvalidRequestError";
-        let tools = self.shared.dispatcher.source().tools();
-        let error = if tools.get(&call.name).is_none() {
-            why = "ToolNotFoundError";
-            invalid_params(tools.not_found(&call.name).to_string())
-        } else if self.tasks.len() >= MAX_CALLS {
+        let (shared, line_bytes) = (Arc::clone(&self.shared), call.line_bytes);
+        let (tool, token) = (tool_key(&call.name), meta.progress_token.clone());
+        let mut call = ToolCall { name: call.name, arguments: call.arguments, meta };
+        // The lock is held until the call is in the table: a call that ends early looks itself up there.
+        let mut under_way = shared.lock();
+        let error = if self.tasks.len() >= MAX_CALLS {
             invalid_request(format!("{MAX_CALLS} calls are under way, which is the limit"))
+        } else if under_way.contains_key(&id.key) {
+            invalid_request(format!("a call with id {} is under way", id.raw))
         } else {
-            // The lock is held until the call is in the table: a call that ends early looks itself up there.
-            match self.shared.lock().entry(id.key.clone()) {
-                Entry::Vacant(place) => {
-                    let job = Box::new(Job { era, id, call, meta, trace });
-                    // Boxed right away: the future is large, and would be moved several times.
-                    let run = Box::pin(Arc::clone(&self.shared).run(job));
-                    place.insert(self.tasks.spawn(run.in_current_span()));
-                    return;
+            let arguments = std::mem::replace(&mut call.arguments, RawJson::empty_object());
+            let Some(arguments) = shared.arguments.hold(arguments, line_bytes) else {
+                let text = format!(
+                    "calls under way hold {MAX_ARGUMENT_BYTES} bytes of messages, which is the limit"
+                );
+                shared.dispatcher.refuse(&call, Some(id.key.as_str()), "IPCError");
+                let result = error_result(&ToolError::new("IPCError", text).called(Outcome::TransportError));
+                let shared = Arc::clone(&shared);
+                return self.write(async move { shared.answer(&id, era, "", &result).await });
+            };
+            call.arguments = arguments;
+            match shared.dispatcher.call(call, Some(id.key.as_str())) {
+                Ok(running) => {
+                    let key = id.key.clone();
+                    let job = Job { era, id, running, token, tool };
+                    let run = Arc::clone(&shared).run(job);
+                    under_way.insert(key, self.tasks.spawn(run.in_current_span()));
                 }
-                Entry::Occupied(_) => invalid_request(format!("a call with id {} is under way", id.raw)),
+                Err(error) => {
+                    drop(under_way);
+                    self.refuse(Some(&id), &invalid_params(error.to_string()));
+                }
             }
+            return;
         };
-        if let Some(trace) = &mut trace {
-            trace.refused(why);
-        }
+        drop(under_way);
+        shared.dispatcher.refuse(&call, Some(id.key.as_str()), "InvalidRequestError");
         self.refuse(Some(&id), &error);
     }
 
@@ -513,64 +520,33 @@ impl<O: Outgoing> Shared<O> {
     }
 
     /// Runs a call and writes its answer. Dropping the future cancels the call.
-    async fn run(self: Arc<Self>, mut job: Box<Job>) -> io::Result<()> {
-        let ended = self.outcome(&mut job).await?;
-        let Job { era, id, trace, .. } = &mut *job;
-        let Some((outcome, _running)) = ended else {
-            if let Some(trace) = trace {
-                trace.cancelled();
-            }
-            return Ok(());
-        };
-        if let Some(trace) = trace {
-            trace.ended(&outcome);
-        }
+    async fn run(self: Arc<Self>, mut job: Job) -> io::Result<()> {
+        let Some(outcome) = self.outcome(&mut job).await? else { return Ok(()) };
         // From here on the answer is written, and a cancellation comes too late.
-        if self.claim(&id.key).is_none() {
-            if let Some(trace) = trace {
-                trace.cancelled();
-            }
+        if self.claim(&job.id.key).is_none() {
             return Ok(());
         }
-        let result = outcome.unwrap_or_else(|error| {
-            ToolResult::error(format!("{error} (type: {})", error.type_name())).to_json()
-        });
-        self.answer(id, *era, "", &result).await?;
-        if let Some(trace) = trace {
-            trace.written();
-        }
+        let result = outcome.unwrap_or_else(|error| error_result(&error));
+        self.answer(&job.id, job.era, "", &result).await?;
+        job.running.written();
         Ok(())
     }
 
     /// Runs a call to its result, and forwards its progress and its questions; `None` if its client does
     /// not retry.
-    async fn outcome<'a>(self: &'a Arc<Self>, job: &mut Job) -> io::Result<Option<Ended<'a>>> {
-        let arguments = std::mem::replace(&mut job.call.arguments, RawJson::empty_object());
-        let Some(arguments) = self.arguments.hold(arguments, job.call.line_bytes) else {
-            let text =
-                format!("calls under way hold {MAX_ARGUMENT_BYTES} bytes of messages, which is the limit");
-            let error = ToolError::new("IPCError", text).called(Outcome::TransportError);
-            return Ok(Some((Err(error), None)));
-        };
-        let running = Mutex::new(None);
-        let begin = async {
-            let permit = self.running.acquire().await.ok();
-            *running.lock().unwrap_or_else(PoisonError::into_inner) = permit;
-        };
-        let (name, meta) = (std::mem::take(&mut job.call.name), std::mem::take(&mut job.meta));
-        let mut token = meta.progress_token.clone();
-        let cancelled = CancellationToken::new();
-        // For handlers that cannot be dropped.
-        let _end = cancelled.clone().drop_guard();
-        let ended = cancelled.clone();
-        let tool = tool_key(&name);
-        let call = ToolCall { name, arguments, meta };
-        let mut call = self.dispatcher.run_after(call, cancelled, job.trace.as_ref(), begin);
-        let outcome = loop {
+    async fn outcome(
+        self: &Arc<Self>,
+        Job { era, id, running: call, token, tool }: &mut Job,
+    ) -> io::Result<Option<Result<RawJson, ToolError>>> {
+        let ended = CancellationToken::new();
+        let _end = ended.clone().drop_guard();
+        loop {
             match (call.next().await, &token) {
-                (Step::Progress(report), Some(token)) => call.during(self.report(token, &report)).await?,
-                (Step::Progress(_), None) => {}
-                (Step::Question(asked), _) if job.era == Era::Initialize => {
+                (CallEvent::Progress(report), Some(token)) => {
+                    call.during(self.report(token, &report)).await?
+                }
+                (CallEvent::Progress(_), None) => {}
+                (CallEvent::Question(asked), _) if *era == Era::Initialize => {
                     let (shared, ended) = (Arc::clone(self), ended.clone());
                     // In a separate task: the call may continue meanwhile, and the question is cancelled
                     // when the call ends.
@@ -582,7 +558,7 @@ impl<O: Outgoing> Shared<O> {
                         shared.questions.ask(asked, ended.cancelled(), send).await;
                     });
                 }
-                (Step::Question(asked), _) => {
+                (CallEvent::Question(asked), _) => {
                     let mut round = Round::default();
                     round.add(asked);
                     let mut done = None;
@@ -590,7 +566,7 @@ impl<O: Outgoing> Shared<O> {
                         while let Some(asked) = call.try_question() {
                             round.add(asked);
                         }
-                        let known = || Some((tool, self.claim(&job.id.key)?));
+                        let known = || Some((*tool, self.claim(&id.key)?));
                         let mut seat = match self.waiting.enter(known) {
                             Entrance::Waits(seat) => seat,
                             Entrance::Full(most) => {
@@ -600,22 +576,20 @@ impl<O: Outgoing> Shared<O> {
                             Entrance::Gone => return Ok(None),
                         };
                         let result = round.result(&seat.state);
-                        call.during(self.answer(&job.id, job.era, "", &result)).await?;
-                        let Some(retried) = round.wait(&mut call, &mut seat.retry, &mut done).await else {
+                        call.during(self.answer(id, *era, "", &result)).await?;
+                        let Some(retried) = round.wait(call, &mut seat.retry, &mut done).await else {
                             return Ok(None);
                         };
                         round.take(&retried.responses);
-                        (job.id, token) = (retried.id, retried.progress_token);
+                        (*id, *token) = (retried.id, retried.progress_token);
                     }
-                    if let Some(outcome) = done {
-                        break outcome;
+                    if done.is_some() {
+                        return Ok(done);
                     }
                 }
-                (Step::Done(outcome), _) => break outcome,
+                (CallEvent::Done(outcome), _) => return Ok(Some(outcome)),
             }
-        };
-        drop(call);
-        Ok(Some((outcome, running.into_inner().unwrap_or_else(PoisonError::into_inner))))
+        }
     }
 
     async fn report(&self, token: &RawJson, report: &Progress) -> io::Result<()> {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{Answer, Asked, Question, RawJson, Step, Underway};
+use crate::{Answer, Asked, CallEvent, Question, RawJson, RunningCall, ToolError};
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
 use serde::Deserialize;
@@ -220,11 +220,11 @@ impl Round {
 
     /// Waits until the client retries, while the call continues; `None` if that takes too long or has
     /// become impossible.
-    pub async fn wait<F: Future, R>(
+    pub async fn wait<R>(
         &mut self,
-        call: &mut Underway<F>,
+        call: &mut RunningCall<'_>,
         retry: &mut oneshot::Receiver<R>,
-        done: &mut Option<F::Output>,
+        done: &mut Option<Result<RawJson, ToolError>>,
     ) -> Option<R> {
         let too_long = tokio::time::sleep(MAX_WAIT);
         tokio::pin!(too_long);
@@ -233,11 +233,11 @@ impl Round {
                 biased;
                 retry = &mut *retry => return retry.ok(),
                 () = &mut too_long => return None,
-                step = call.next(), if done.is_none() => match step {
-                    Step::Question(asked) => self.add(asked),
+                event = call.next(), if done.is_none() => match event {
+                    CallEvent::Question(asked) => self.add(asked),
                     // There is no open request to report progress to.
-                    Step::Progress(_) => {}
-                    Step::Done(outcome) => *done = Some(outcome),
+                    CallEvent::Progress(_) => {}
+                    CallEvent::Done(outcome) => *done = Some(outcome),
                 },
             }
         }

@@ -2,8 +2,6 @@
 pub(crate) mod budget;
 pub(crate) mod changes;
 pub(crate) mod combined;
-pub(crate) mod dispatcher;
-pub(crate) mod lane;
 #[cfg(feature = "park")]
 pub mod park;
 pub(crate) mod prefixed;

@@ -11,9 +11,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 use toolbridge_core::trace::{Process, Tracer};
 use toolbridge_core::{
-    CallContext, CancellationToken, Changes, Combined, Dispatcher, IntoToolError, IntoToolResult, Json,
-    NoArgs, RawJson, ResultJson, Returned, Selection, Step, Tool, ToolCall, ToolError, ToolList, ToolResult,
-    ToolSource, Toolset, Underway,
+    CallContext, CallEvent, CancellationToken, Changes, Combined, Dispatcher, IntoToolError, IntoToolResult,
+    Json, NoArgs, RawJson, ResultJson, Returned, Selection, Tool, ToolCall, ToolError, ToolList, ToolResult,
+    ToolSource, Toolset,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -699,15 +699,15 @@ async fn progress_comes_before_the_result_and_in_order() {
         .build()
         .unwrap();
     let mut context = CallContext::new(CancellationToken::new());
-    let reports = context.report_progress();
+    let reports = context.listen(true, false);
     let mut seen = Vec::new();
     let call = tools.call(ToolCall::new("t", RawJson::empty_object()), context);
-    let mut call = Underway::new(call, Some(reports));
+    let mut call = reports.follow(call);
     let result = loop {
         match call.next().await {
-            Step::Progress(report) => seen.push(serde_json::to_string(&report).unwrap()),
-            Step::Question(asked) => panic!("nobody can answer {asked:?}"),
-            Step::Done(result) => break result,
+            CallEvent::Progress(report) => seen.push(serde_json::to_string(&report).unwrap()),
+            CallEvent::Question(asked) => panic!("nobody can answer {asked:?}"),
+            CallEvent::Done(result) => break result,
         }
     };
     assert!(result.is_ok());
@@ -764,7 +764,8 @@ async fn a_source_that_panics_does_not_take_its_front_down() {
             panic!("broken")
         }
     }
-    let error = dispatched(&dispatcher(Broken(ToolList::default())), "t").await.unwrap_err();
+    let list = Toolset::builder().with(named("t")).build().unwrap().tools();
+    let error = dispatched(&dispatcher(Broken(list)), "t").await.unwrap_err();
     assert_eq!(
         (error.type_name(), error.to_string().as_str()),
         ("ToolPanicError", "tool `t` panicked: broken")
@@ -846,8 +847,9 @@ async fn what_a_source_returns_is_checked_whatever_the_source() {
         (with("structuredContent", 127), None),
         (r#"{"content":[{"type":"text","text":""}]}"#.into(), None),
     ];
+    let list = Toolset::builder().with(named("t")).build().unwrap().tools();
     for (result, want) in rows {
-        let got = dispatched(&dispatcher(Odd(ToolList::default(), result.clone())), "t").await;
+        let got = dispatched(&dispatcher(Odd(list.clone(), result.clone())), "t").await;
         match (got, want) {
             (Ok(passed), None) => assert_eq!(passed.as_str(), result),
             (Err(error), Some(want)) => {
@@ -1000,10 +1002,10 @@ fn dispatcher(source: impl ToolSource) -> Dispatcher {
 /// Calls a tool as a front does.
 async fn dispatched(dispatcher: &Dispatcher, tool: &str) -> Result<RawJson, ToolError> {
     let call = ToolCall::new(tool, RawJson::empty_object());
-    match dispatcher.run(call, CancellationToken::new(), None).next().await {
-        Step::Done(outcome) => outcome,
-        Step::Progress(report) => panic!("nobody asked for {report:?}"),
-        Step::Question(asked) => panic!("nobody can answer {asked:?}"),
+    match dispatcher.call(call, None)?.next().await {
+        CallEvent::Done(outcome) => outcome,
+        CallEvent::Progress(report) => panic!("nobody asked for {report:?}"),
+        CallEvent::Question(asked) => panic!("nobody can answer {asked:?}"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toolbridge_core::{
-    Answer, CallContext, NoArgs, RawJson, Step, Tool, ToolCall, ToolError, ToolSource as _, Toolset, Underway,
+    Answer, CallContext, CallEvent, NoArgs, RawJson, Tool, ToolCall, ToolError, ToolSource as _, Toolset,
 };
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -55,14 +55,14 @@ fn tools() -> Toolset {
 async fn call(tool: &str, answers: &[Answer<&str>]) -> (Vec<String>, String) {
     let tools = tools();
     let mut context = CallContext::default();
-    let heard = context.hear(false, true);
+    let heard = context.listen(false, true);
     let call = tools.call(ToolCall::new(tool, RawJson::empty_object()), context);
-    let mut call = Underway::new(call, Some(heard));
+    let mut call = heard.follow(call);
     let (mut asked_for, mut answers) = (Vec::new(), answers.iter());
     loop {
         match call.next().await {
-            Step::Progress(report) => panic!("nobody asked for {report:?}"),
-            Step::Question(asked) => {
+            CallEvent::Progress(report) => panic!("nobody asked for {report:?}"),
+            CallEvent::Question(asked) => {
                 asked_for.push(format!("{} {}", asked.question.message, asked.question.schema));
                 if let Some(answer) = answers.next() {
                     asked.answer(answer.try_map(|text| Ok(RawJson::parse(text.to_owned()).unwrap())));
@@ -71,8 +71,8 @@ async fn call(tool: &str, answers: &[Answer<&str>]) -> (Vec<String>, String) {
                     std::mem::forget(asked);
                 }
             }
-            Step::Done(Ok(result)) => return (asked_for, result.to_string()),
-            Step::Done(Err(error)) => return (asked_for, format!("{} {error}", error.type_name())),
+            CallEvent::Done(Ok(result)) => return (asked_for, result.to_string()),
+            CallEvent::Done(Err(error)) => return (asked_for, format!("{} {error}", error.type_name())),
         }
     }
 }
@@ -119,16 +119,16 @@ async fn where_nobody_can_be_asked_the_handler_learns_it_at_once() {
 async fn a_time_limit_does_not_run_while_a_person_thinks() {
     let tools = tools();
     let mut context = CallContext::default();
-    let heard = context.hear(false, true);
+    let heard = context.listen(false, true);
     let call = tools.call(ToolCall::new("hasty", RawJson::empty_object()), context);
-    let mut call = Underway::new(call, Some(heard));
-    let Step::Question(asked) = call.next().await else { panic!("no question") };
+    let mut call = heard.follow(call);
+    let CallEvent::Question(asked) = call.next().await else { panic!("no question") };
     let thinking = tokio::time::sleep(Duration::from_secs(3600));
     tokio::select! {
         step = call.next() => panic!("it did not wait: {step:?}"),
         () = thinking => asked.answer(Ok(Answer::Declined)),
     }
-    let Step::Done(Err(error)) = call.next().await else { panic!("no error") };
+    let CallEvent::Done(Err(error)) = call.next().await else { panic!("no error") };
     assert_eq!(error.to_string(), "tool `hasty` timed out after 10000 ms");
 }
 
@@ -155,10 +155,10 @@ async fn a_question_ends_with_its_call_even_if_its_handler_blocks() {
     };
     let tools = Toolset::builder().tool("block", "", ask).build().unwrap();
     let mut context = CallContext::default();
-    let heard = context.hear(false, true);
+    let heard = context.listen(false, true);
     let call = tools.call(ToolCall::new("block", RawJson::empty_object()), context);
-    let mut call = Underway::new(call, Some(heard));
-    let Step::Question(asked) = call.next().await else { panic!("no question") };
+    let mut call = heard.follow(call);
+    let CallEvent::Question(asked) = call.next().await else { panic!("no question") };
     drop((call, asked));
     // The first question was open; the second comes after the receiver is gone.
     for _ in 0..2 {

@@ -1,6 +1,6 @@
 //! Calls, lists and versions.
 
-use toolbridge_core::{CallContext, CallMeta, ServerInfo, Step, ToolSource, Underway};
+use toolbridge_core::{CallContext, CallEvent, CallMeta, ServerInfo, ToolSource};
 
 use crate::support::{call, call_of, log, names, started, text, until, within};
 
@@ -42,14 +42,16 @@ async fn progress_comes_in_order_and_before_the_result() {
     let mut call = call_of("steps", "{}");
     call.meta.progress_token = Some(toolbridge_core::RawJson::parse("7").unwrap());
     let mut context = CallContext::default();
-    let reports = context.report_progress();
-    let mut call = Underway::new(server.call(call, context), Some(reports));
+    let reports = context.listen(true, false);
+    let mut call = reports.follow(server.call(call, context));
     let mut seen = Vec::new();
     loop {
         match within(call.next()).await {
-            Step::Progress(report) => seen.push((report.progress, report.total, report.message.unwrap())),
-            Step::Question(asked) => panic!("nobody can answer {asked:?}"),
-            Step::Done(result) => {
+            CallEvent::Progress(report) => {
+                seen.push((report.progress, report.total, report.message.unwrap()))
+            }
+            CallEvent::Question(asked) => panic!("nobody can answer {asked:?}"),
+            CallEvent::Done(result) => {
                 assert_eq!(text(&result.unwrap()), "done");
                 break;
             }

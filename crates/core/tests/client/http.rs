@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::client::{McpServer, ServerError};
-use toolbridge_core::{CallContext, Hint as _, RawJson, Step, ToolSource as _, Underway};
+use toolbridge_core::{CallContext, CallEvent, Hint as _, RawJson, ToolSource as _};
 
 use crate::support::{LONG, call, call_of, names, text, until, within};
 
@@ -190,11 +190,11 @@ async fn progress_comes_over_events() {
     let mut call = call_of("events", "{}");
     call.meta.progress_token = RawJson::parse("\"mine\"").ok();
     let mut context = CallContext::default();
-    let reports = context.report_progress();
-    let mut call = Underway::new(server.call(call, context), Some(reports));
-    let Step::Progress(report) = within(call.next()).await else { panic!("no progress") };
+    let reports = context.listen(true, false);
+    let mut call = reports.follow(server.call(call, context));
+    let CallEvent::Progress(report) = within(call.next()).await else { panic!("no progress") };
     assert_eq!(report.message.as_deref(), Some("half"));
-    let Step::Done(result) = within(call.next()).await else { panic!("no result") };
+    let CallEvent::Done(result) = within(call.next()).await else { panic!("no result") };
     assert_eq!(result.unwrap().as_str(), RESULT);
 }
 

@@ -10,7 +10,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use toolbridge_core::ipc::{Remote, Session};
 use toolbridge_core::{
-    CallContext, NoArgs, RawJson, Step, ToolCall, ToolList, ToolSource as _, Toolset, Underway,
+    CallContext, CallEvent, NoArgs, RawJson, ToolCall, ToolList, ToolSource as _, Toolset,
 };
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -169,20 +169,20 @@ async fn called(socket: &Path, play: impl AsyncFnOnce(UnixStream, Value)) -> (Ve
     let tools = ToolList::new(vec![toolbridge_core::ToolSpec::new("ask", "", schema)]).unwrap();
     let remote = Remote::new(socket, tools).unwrap();
     let mut context = CallContext::default();
-    let heard = context.hear(false, true);
+    let heard = context.listen(false, true);
     let call = remote.call(ToolCall::new("ask", RawJson::empty_object()), context);
-    let mut call = Underway::new(call, Some(heard));
+    let mut call = heard.follow(call);
     let mut asked_for = Vec::new();
     let calling = async {
         loop {
             match call.next().await {
-                Step::Progress(report) => panic!("nobody wanted {report:?}"),
-                Step::Question(asked) => {
+                CallEvent::Progress(report) => panic!("nobody wanted {report:?}"),
+                CallEvent::Question(asked) => {
                     asked_for.push(asked.question.message.clone());
                     asked.answer(Ok(toolbridge_core::Answer::Declined));
                 }
-                Step::Done(Ok(result)) => break result.to_string(),
-                Step::Done(Err(error)) => break format!("{error} (type: {})", error.type_name()),
+                CallEvent::Done(Ok(result)) => break result.to_string(),
+                CallEvent::Done(Err(error)) => break format!("{error} (type: {})", error.type_name()),
             }
         }
     };

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
-use toolbridge::core::{Step, ToolCall, Underway};
+use toolbridge::core::{CallEvent, ToolCall};
 use toolbridge::ipc::{Attached, Remote};
 use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
 use toolbridge::schemars::{self, JsonSchema};
@@ -63,12 +63,12 @@ async fn directly(source: &dyn ToolSource, tool: &str, answer: Option<&Value>) -
     let mut context = CallContext::default();
     let mut call = ToolCall::new(tool, RawJson::empty_object());
     call.meta.can_ask = answer.is_some();
-    let heard = answer.map(|_| context.hear(false, true));
-    let mut call = Underway::new(source.call(call, context), heard);
+    let heard = answer.map(|_| context.listen(false, true));
+    let mut call = heard.unwrap_or_default().follow(source.call(call, context));
     loop {
         match call.next().await {
-            Step::Progress(report) => panic!("nobody wanted {report:?}"),
-            Step::Question(asked) => {
+            CallEvent::Progress(report) => panic!("nobody wanted {report:?}"),
+            CallEvent::Question(asked) => {
                 assert_eq!(asked.question.message, "Which colour?");
                 assert_eq!(asked.question.schema.decode::<Value>().unwrap(), form());
                 let answer = answer.unwrap();
@@ -78,8 +78,8 @@ async fn directly(source: &dyn ToolSource, tool: &str, answer: Option<&Value>) -
                     _ => Answer::Cancelled,
                 }));
             }
-            Step::Done(Ok(result)) => return said(result.as_str()),
-            Step::Done(Err(error)) => {
+            CallEvent::Done(Ok(result)) => return said(result.as_str()),
+            CallEvent::Done(Err(error)) => {
                 let text = format!("{error} (type: {})", error.type_name());
                 return said(ToolResult::error(text).to_json().as_str());
             }
@@ -314,10 +314,10 @@ async fn a_bridge_that_is_gone_while_it_asks_ends_the_call_in_the_parent() {
     let session = Session::builder(tools).dir(dir.path()).start().await.unwrap();
     let remote = Remote::open(session.socket_path(), session.schema_path()).unwrap();
     let mut context = CallContext::default();
-    let heard = context.hear(false, true);
+    let heard = context.listen(false, true);
     let call = remote.call(ToolCall::new("paint", RawJson::empty_object()), context);
-    let mut call = Underway::new(call, Some(heard));
-    let Step::Question(asked) = call.next().await else { panic!("no question") };
+    let mut call = heard.follow(call);
+    let CallEvent::Question(asked) = call.next().await else { panic!("no question") };
     // As when the bridge is killed: its connections close.
     drop((call, asked));
     let patience = std::time::Duration::from_secs(60);

@@ -54,8 +54,8 @@ impl Marks {
     }
 }
 
-/// The trace of one call in one process. Dropping it records how the call ended; a call that is dropped without an
-/// outcome was cancelled.
+/// The trace of one call in one process. Dropping it records how the call ended: as cancelled, unless its
+/// answer has been written.
 #[derive(Debug)]
 pub struct CallTrace {
     tracer: Tracer,
@@ -168,36 +168,30 @@ impl CallTrace {
                 // Without the result itself, which may be long, and wait to be read.
                 self.result_bytes = Some(result.as_bytes().len() as u64);
             }
-            Err(error) => self.replaced(error),
+            Err(error) => {
+                self.outcome = error.outcome();
+                self.error_type = Some(class(error.type_name()).to_owned());
+            }
         }
     }
 
-    /// The outcome cannot be sent, and this error replaces it.
-    pub fn replaced(&mut self, error: &ToolError) {
-        self.outcome = error.outcome();
-        self.error_type = Some(class(error.type_name()).to_owned());
-        self.result_bytes = None;
-    }
-
     /// The answer has been written.
-    pub fn written(&mut self) {
+    pub fn written(mut self) {
         self.written = Some(self.marks.now());
     }
 
-    /// The caller cancelled it before the answer was sent, so it gets no answer.
-    pub fn cancelled(&mut self) {
-        self.outcome = Outcome::Cancelled;
-        self.error_type = None;
-    }
-
     /// The call was refused.
-    pub fn refused(&mut self, error_type: &str) {
+    pub fn refused(mut self, error_type: &str) {
         self.outcome = Outcome::Refused;
         self.error_type = Some(class(error_type).to_owned());
     }
 
     fn end(&mut self) -> CallEnd {
         let total_ns = self.marks.now();
+        // Its caller has not got the outcome.
+        if self.written.is_none() && self.outcome != Outcome::Refused {
+            (self.outcome, self.error_type) = (Outcome::Cancelled, None);
+        }
         CallEnd {
             call: std::mem::take(&mut self.call),
             outcome: self.outcome,
