@@ -52,7 +52,7 @@ fn request(frame: &Bytes) {
             assert_eq!(params.get("name").and_then(Node::as_text).as_deref(), Some(&*call.name));
             let arguments = params.get("arguments").map_or("{}", Node::text);
             assert_eq!(call.arguments.as_str(), arguments, "arguments pass byte for byte");
-            let again = Bytes::from(write_request(call.clone()));
+            let again = Bytes::from(write_request(&call));
             let Request::Call(second) = read_request(&again) else { panic!("it cannot be read again") };
             assert_eq!(second.name, call.name);
             assert_eq!(second.arguments, call.arguments);
@@ -68,14 +68,11 @@ fn is_call(node: Node<'_>) -> bool {
     let Some(params) = node.get("params").filter(|params| params.is_object()) else { return false };
     let has_name = params.get("name").is_some_and(|name| name.as_text().is_some());
     let has_arguments = params.get("arguments").is_none_or(Node::is_object);
-    let is_text = |node: Node<'_>| node.as_text().is_some() || node.is_null();
     let once = ["toolUseId", "progressToken", "traceparent", "canAsk"];
     let has_meta = params.get("meta").is_none_or(|meta| {
-        // Only the id must be a text; the other members may have any value.
         let is_plain = meta.is_object()
             && meta.members().iter().all(|(key, _)| key.is_some())
-            && once.iter().all(|key| meta.all(key).len() <= 1)
-            && meta.get("toolUseId").is_none_or(is_text);
+            && once.iter().all(|key| meta.all(key).len() <= 1);
         is_plain || meta.is_null()
     });
     has_name && has_arguments && has_meta

@@ -31,7 +31,6 @@ pub mod client;
 pub mod http;
 pub mod ipc;
 pub mod mcp;
-pub mod socket;
 pub mod source;
 pub mod tool;
 pub mod toolset;

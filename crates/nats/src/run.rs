@@ -172,9 +172,8 @@ impl Run<'_> {
     /// Collects the parts of the arguments.
     async fn collect(&self, first: &Bytes, bytes: usize) -> Option<Bytes> {
         let mut parts = self.host.table.parts(&self.name);
-        let mut share = self.host.requests.share();
+        let share = self.host.requests.wait(bytes).await;
         let mut assembly = Assembly::new(bytes);
-        share.grow(first.len()).await;
         let mut taken = assembly.take(0, first);
         loop {
             self.reply.aside(Told::Ack(taken), Bytes::new()).await;
@@ -185,7 +184,6 @@ impl Run<'_> {
                 tracing::debug!(tool = self.tool, "the rest of a call did not arrive");
                 return None;
             };
-            share.grow(part.len()).await;
             taken = assembly.take(place, &part);
         }
     }

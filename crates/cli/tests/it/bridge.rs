@@ -437,49 +437,6 @@ fn a_killed_host_is_an_error_for_every_waiting_call_and_the_bridge_lives() {
     assert_eq!(client.request("tools/list", json!({}))["result"]["tools"].as_array().unwrap().len(), 9);
 }
 
-/// Stops a host, and waits until all of its threads are stopped.
-fn stop(host: &Host) {
-    host.process.signal(Signal::STOP);
-    let threads = std::path::PathBuf::from(format!("/proc/{}/task", host.process.pid()));
-    let rests = |thread: std::fs::DirEntry| {
-        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" T"))
-    };
-    eventually("the host is stopped", PATIENCE, || {
-        std::fs::read_dir(&threads).unwrap().map(Result::unwrap).all(rests)
-    });
-}
-
-#[test]
-fn a_stopped_host_is_an_error_for_every_waiting_call_until_it_goes_on() {
-    let host = Host::start();
-    let mut client = host.client();
-    let waiting = client.start_call("wait", json!({ "ms": 600_000 }));
-    client.call("echo", json!({ "text": "" }));
-    stop(&host);
-    // On a kept connection; on a new one, which the kernel accepts for a stopped process too; and with a
-    // request larger than the socket buffer.
-    let mut calls = vec![waiting];
-    calls.extend((0..3).map(|_| client.start_call("echo", json!({ "text": "late" }))));
-    calls.push(client.start_call("echo", json!({ "text": "x".repeat(3_000_000) })));
-    for call in calls {
-        let answer = client.answer(call);
-        assert_eq!(answer["result"]["isError"], true, "{answer}");
-        let want = "the connection to the parent process was lost in the middle of a call: the parent process is stopped \
-                    (type: IPCConnectionError)";
-        assert_eq!(text(&answer), want);
-    }
-    host.process.signal(Signal::CONT);
-    assert_eq!(client.call_text("echo", json!({ "text": "awake" })), "awake");
-
-    // A short stop of the host does not fail a call, even a long one.
-    let short = client.start_call("wait", json!({ "ms": 3_000 }));
-    stop(&host);
-    std::thread::sleep(Duration::from_millis(300));
-    host.process.signal(Signal::CONT);
-    assert_eq!(text(&client.answer(short)), "waited 3000 ms");
-}
-
 #[test]
 fn a_bridge_that_was_killed_can_be_started_again() {
     let host = Host::start();

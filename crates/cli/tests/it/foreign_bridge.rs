@@ -744,8 +744,6 @@ fn unread_answers_use_bounded_memory_and_delay_no_other_call() {
     for wire in &mut deaf {
         wire.send(request("blob", json!({ "bytes": BYTES })).to_string());
     }
-    // Some answers wait for room until it is clear that their peers do not read; a small answer waits with
-    // them, but not long.
     let mut witness = Wire::connect(&host.socket);
     for _ in 0..20 {
         assert_lives(&mut witness);
@@ -756,7 +754,7 @@ fn unread_answers_use_bounded_memory_and_delay_no_other_call() {
         assert!(ends[0].revents().contains(PollFlags::IN), "a call did not end");
     }
     let most = host.process.memory_kib("VmHWM:") * 1024;
-    assert!(most < 600_000_000, "{most} bytes at most for {CALLS} answers of {BYTES}");
+    assert!(most < 750_000_000, "{most} bytes at most for {CALLS} answers of {BYTES}");
     // Calls whose answer got no room get an error.
     let (mut results, mut errors) = (0, 0);
     for wire in &mut deaf {
@@ -768,14 +766,14 @@ fn unread_answers_use_bounded_memory_and_delay_no_other_call() {
             }
             Some(message) => {
                 assert_eq!(answer["error"]["type"], "IPCError");
-                let want = "the answer of tool `blob` cannot be sent: 268435456 bytes of answers wait to be read, which \
+                let want = "the answer of tool `blob` cannot be sent: 536870912 bytes of answers wait to be read, which \
                             is the limit; this one has 9";
                 assert!(message.starts_with(want), "{message}");
                 errors += 1;
             }
         }
     }
-    assert!(results >= 20 && errors >= 20, "{results} results and {errors} errors");
+    assert!(results >= 50 && errors >= 15, "{results} results and {errors} errors");
     // Peers that read get every later answer.
     for wire in &mut deaf {
         wire.send(request("blob", json!({ "bytes": 1_000_000 })).to_string());

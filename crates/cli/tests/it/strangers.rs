@@ -95,53 +95,6 @@ fn clean(dir: &Path, uid: u32, map: Option<u32>) -> String {
 }
 
 #[test]
-fn a_strangers_file_costs_a_start_one_stat_and_is_never_opened() {
-    if !can_be(STRANGER, None) {
-        return;
-    }
-    let dir = shared_dir();
-    let log = dir.path().join("log");
-    let mut command = Command::new("strace");
-    let traced = command.args(["-f", "-s", "200", "-o"]).arg(&log).stderr(Stdio::null());
-    if !Command::new("strace").args(["-o", "/dev/null", "true"]).status().is_ok_and(|code| code.success()) {
-        report_skipped("there is no strace, or it is not permitted to trace");
-        return;
-    }
-    let mut strangers = Vec::new();
-    for number in 0..10 {
-        for version in ["4", "8"] {
-            let id = format!("{number:012x}{version}0008000{number:012x}");
-            let other = format!("{number:012x}{version}0008001{number:012x}");
-            leave_behind(dir.path(), &id, STRANGER);
-            // Files of the wrong type for their name are skipped without a `stat`.
-            plain_file(&socket(dir.path(), &other), STRANGER);
-            dead_socket(&schema(dir.path(), &other), STRANGER);
-            strangers.extend([socket(dir.path(), &id), schema(dir.path(), &id)].map(|path| (path, 1)));
-            strangers.extend([socket(dir.path(), &other), schema(dir.path(), &other)].map(|path| (path, 0)));
-        }
-    }
-    leave_behind(dir.path(), LATE, 0);
-    let before = files(dir.path()).len();
-    let (mut host, stdin, _) = start_host(traced.arg(EXECUTABLE).env("TMPDIR", dir.path()));
-    drop(stdin);
-    assert!(host.wait_within(PATIENCE).success());
-    let log = std::fs::read_to_string(&log).unwrap();
-    let calls = |path: &Path| -> Vec<&str> {
-        let name = format!("{}\"", path.file_name().unwrap().to_str().unwrap());
-        log.lines().filter(|line| line.contains(&name)).collect()
-    };
-    for (path, most) in strangers {
-        let calls = calls(&path);
-        assert!(calls.len() <= most && calls.iter().all(|call| call.contains("stat")), "{calls:#?}");
-    }
-    // Only the stranger's files are skipped: ours, which come later, were opened and removed.
-    let ours = [socket(dir.path(), LATE), schema(dir.path(), LATE)].map(|path| calls(&path));
-    assert!(ours.iter().flatten().any(|call| call.contains("open")), "{ours:#?}");
-    assert!(ours.iter().all(|calls| calls.iter().any(|call| call.contains("unlink"))), "{ours:#?}");
-    assert_eq!(files(dir.path()).len(), before + 1 - 2);
-}
-
-#[test]
 fn strangers_files_do_not_stop_the_sweep_and_stay() {
     if !can_be(US, None) {
         return;

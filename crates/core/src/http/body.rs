@@ -43,7 +43,9 @@ where
     }
     let reading = async {
         let mut body = std::pin::pin!(body);
-        let mut share = budget.share();
+        let whole =
+            body.size_hint().upper().and_then(|size| usize::try_from(size).ok()).unwrap_or(MAX_LINE_BYTES);
+        let mut share = None;
         let mut message = BytesMut::with_capacity(announced.min(Budget::SMALL_BYTES));
         while let Some(frame) = body.frame().await {
             let data = match frame {
@@ -58,12 +60,13 @@ where
             if size > MAX_LINE_BYTES {
                 return Err(too_large());
             }
-            if size > Budget::SMALL_BYTES {
-                share.grow(data.remaining()).await;
+            // A message that has only been announced takes no room from others.
+            if share.is_none() && size > Budget::SMALL_BYTES {
+                share = Some(budget.wait(whole.min(MAX_LINE_BYTES)).await);
             }
             message.put(data);
         }
-        Ok(share.hold(message.freeze()))
+        Ok(share.unwrap_or_default().hold(message.freeze()))
     };
     tokio::time::timeout(limit, reading).await.unwrap_or_else(|_| {
         let text = format!("the request's body did not arrive within {limit:?}");

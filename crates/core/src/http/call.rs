@@ -340,7 +340,7 @@ impl Run {
         };
         // The answer may wait for its client, and only the answer is counted.
         drop(result);
-        let share = room.unwrap_or_else(|| self.shared.answers.share());
+        let share = room.unwrap_or_default();
         // These fail if the client has closed the request, and then the answer is not needed.
         if let Some(report) = &self.last_report {
             _ = self.says.send(Said::Line(report.clone().into())).await;

@@ -17,8 +17,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::ipc::IpcError;
 use crate::ipc::dir_watch::DirWatch;
 use crate::ipc::names::{NamedSession, check_name, named_sessions, names_dirs, private_dir};
-use crate::ipc::remains::sweep_session;
 use crate::ipc::remote::Parent;
+use crate::ipc::sweep::sweep_session;
 
 /// The tool that is offered when there are no others. Its name belongs to it, so that a permission for it is never one for
 /// a session's tool.

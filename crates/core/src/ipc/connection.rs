@@ -1,19 +1,17 @@
 //! One connection: the check of the peer, and frames in both directions.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::Budget;
-use crate::socket::{SocketReader, SocketWriter, split};
+use crate::{Budget, Client};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::ipc::IpcError;
-use crate::ipc::fork::Private;
+use crate::ipc::fork::ForkGuard;
 use crate::ipc::frame::{FrameReader, FrameWriter};
 use crate::ipc::message::Parts;
-use crate::ipc::outbox::Place;
 use crate::ipc::user::User;
 
 /// The longest path a Unix socket can have, without the final NUL.
@@ -21,49 +19,35 @@ pub(crate) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 1
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    // Dropped before the halves, which close the descriptor.
-    private: Private<Arc<OwnedFd>>,
-    pub(crate) reader: FrameReader<SocketReader>,
-    pub(crate) writer: FrameWriter<SocketWriter>,
+    _private: ForkGuard,
+    pub(crate) reader: FrameReader<OwnedReadHalf>,
+    pub(crate) writer: FrameWriter<OwnedWriteHalf>,
+    /// The client that was named on this connection.
+    pub(crate) introduced: Option<Arc<Client>>,
 }
 
 impl Connection {
-    /// Takes over a connection if the peer runs as this user or as root.
+    /// Takes over a connection if the peer runs as this user or as root; large frames are counted in `budget`.
     ///
     /// The peer's credentials decide, not the mode of the socket file.
-    pub(crate) fn new(stream: UnixStream) -> Result<Self, IpcError> {
+    pub(crate) fn new(stream: UnixStream, budget: Budget) -> Result<Self, IpcError> {
         let user = User::of_this_process();
         let uid = stream.peer_cred()?.uid();
         if !user.trusts(uid) {
             return Err(IpcError::ForeignPeer { uid, own: user.uid() });
         }
-        let (reader, writer) = split(stream.into_std()?)?;
-        let private = Private::new(reader.socket());
-        Ok(Self { private, reader: FrameReader::new(reader), writer: FrameWriter::new(writer) })
-    }
-
-    /// Limits the memory of large frames to `budget`.
-    pub(crate) fn within(self, budget: Budget) -> Self {
-        Self { reader: self.reader.within(budget), ..self }
+        let private = ForkGuard::new(&stream);
+        let (reader, writer) = stream.into_split();
+        let reader = FrameReader::new(reader).within(budget);
+        Ok(Self { _private: private, reader, writer: FrameWriter::new(writer), introduced: None })
     }
 
     pub(crate) async fn send(&mut self, parts: &Parts) -> Result<(), IpcError> {
         self.writer.write_frame(&parts.head, parts.payload.as_bytes(), &parts.tail).await
     }
 
-    /// The same, for an answer that may wait long for its reader.
-    pub(crate) async fn send_from(&mut self, place: &Place, parts: &Parts) -> Result<(), IpcError> {
-        let Parts { head, payload, tail } = parts;
-        self.writer.write_frame_noting(head, payload.as_bytes(), tail, || place.was_read()).await
-    }
-
-    pub(crate) fn socket(&self) -> Arc<OwnedFd> {
-        Arc::clone(self.private.get())
-    }
-
-    /// Whether the peer is still connected and has sent nothing unexpected.
+    /// Whether the peer is still connected and has sent nothing unexpected, as far as the runtime knows.
     pub(crate) fn is_fresh(&self) -> bool {
-        // Based on what the runtime knows about the descriptor, so it usually costs no system call.
         let read = self.reader.io().try_read(&mut [0]);
         !self.reader.has_leftover() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }

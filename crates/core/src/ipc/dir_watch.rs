@@ -5,9 +5,20 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::socket::watched;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+/// A descriptor that is polled for the given events. Must be called inside a runtime.
+///
+/// # Errors
+///
+/// When it cannot be polled, like a regular file.
+pub(crate) fn watched(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    #[expect(unsafe_code, reason = "tokio requires that the descriptor stays open and the same")]
+    // SAFETY: an owned descriptor is open for as long as it lives, and it is always the same one.
+    let watched = unsafe { AsyncFd::register_with_interest(fd, interest) };
+    Ok(watched?)
+}
 
 /// A watched directory.
 pub(crate) struct DirWatch {

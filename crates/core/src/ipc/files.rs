@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, FileType};
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -17,11 +17,11 @@ use uuid::Uuid;
 use crate::ipc::IpcError;
 use crate::ipc::connection::{MAX_SOCKET_PATH_BYTES, check_socket_path};
 use crate::ipc::constant::{SCHEMA_FILE_PREFIX, SOCKET_FILE_PREFIX, SOCKET_FILE_SUFFIX, SOCKET_PERMISSIONS};
-use crate::ipc::fork::Private;
+use crate::ipc::fork::ForkGuard;
 
 const SCHEMA_SUFFIX: &str = ".json";
 /// The suffix of a file that does not have its final name yet.
-pub(crate) const UNFINISHED_SUFFIX: &str = ".tmp";
+const UNFINISHED_SUFFIX: &str = ".tmp";
 
 /// The directory for sessions when the path in the temporary directory would be too long for a socket.
 const SHORT_DIR: &str = "/tmp";
@@ -56,26 +56,21 @@ impl SessionId {
     }
 
     pub(crate) fn socket(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SOCKET_FILE_PREFIX}{}{SOCKET_FILE_SUFFIX}", self.0.simple()))
+        dir.join(format!("{SOCKET_FILE_PREFIX}{}{SOCKET_FILE_SUFFIX}", self.text()))
     }
 
     pub(crate) fn schema(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SCHEMA_FILE_PREFIX}{}{SCHEMA_SUFFIX}", self.0.simple()))
+        dir.join(format!("{SCHEMA_FILE_PREFIX}{}{SCHEMA_SUFFIX}", self.text()))
     }
 
-    fn unfinished_socket(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SOCKET_FILE_PREFIX}{}{UNFINISHED_SUFFIX}", self.0.simple()))
+    pub(crate) fn unfinished_socket(self, dir: &Path) -> PathBuf {
+        dir.join(format!("{SOCKET_FILE_PREFIX}{}{UNFINISHED_SUFFIX}", self.text()))
     }
 
+    /// It is random, so that other users cannot occupy it beforehand in a shared directory.
     fn unfinished_schema(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SCHEMA_FILE_PREFIX}{}{UNFINISHED_SUFFIX}", self.0.simple()))
-    }
-
-    /// The path of the next schema file. It is random, so that other users cannot occupy it beforehand in a shared
-    /// directory.
-    fn next_schema(self, dir: &Path) -> PathBuf {
-        let next = Uuid::new_v4();
-        dir.join(format!("{SCHEMA_FILE_PREFIX}{}.{}{UNFINISHED_SUFFIX}", self.0.simple(), next.simple()))
+        let random = Uuid::new_v4();
+        dir.join(format!("{SCHEMA_FILE_PREFIX}{}.{}{UNFINISHED_SUFFIX}", self.text(), random.simple()))
     }
 
     /// The id in a file's name, and which of a session's files it is; `None` for other files.
@@ -86,15 +81,10 @@ impl SessionId {
             None => (name.strip_prefix(SOCKET_FILE_PREFIX)?, SOCKET_FILE_SUFFIX, FileKind::Socket),
         };
         let id = match id.strip_suffix(UNFINISHED_SUFFIX) {
-            Some(id) => id.split_once('.').map_or(id, |(id, _next)| id),
+            Some(id) => id.split_once('.').map_or(id, |(id, _random)| id),
             None => id.strip_suffix(suffix)?,
         };
-        Some((Self(Uuid::try_parse(id).ok()?), kind))
-    }
-
-    /// All paths that files of this session can have when it starts.
-    pub(crate) fn paths(self, dir: &Path) -> [PathBuf; 4] {
-        [self.unfinished_socket(dir), self.socket(dir), self.unfinished_schema(dir), self.schema(dir)]
+        Some((Self::parse(id)?, kind))
     }
 }
 
@@ -123,12 +113,15 @@ pub(crate) struct SessionFiles {
     // Dropped in this order: the socket, the schema file, the lock.
     socket: Made,
     schema: Made,
-    lock: Private<File>,
+    lock: Lock,
 }
 
 /// A file that we created; it is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Made(pub(crate) PathBuf);
+
+/// A locked file. Dropping it releases the lock.
+pub(crate) type Lock = (ForkGuard, File);
 
 impl SessionFiles {
     /// Creates the files of session `id` in `dir`: first the schema file containing `tools`, then the socket.
@@ -136,24 +129,25 @@ impl SessionFiles {
         dir: &Path,
         id: SessionId,
         tools: &[u8],
-    ) -> Result<(Self, Private<UnixListener>), IpcError> {
+    ) -> Result<(Self, UnixListener, ForkGuard), IpcError> {
         let failed = |what| move |error| IpcError::Start { dir: dir.into(), what, error };
-        check_socket_path(&id.socket(dir))?;
-        let lock = create_locked(&id.schema(dir), &id.unfinished_schema(dir), tools)
+        let (socket, schema) = (id.socket(dir), id.schema(dir));
+        check_socket_path(&socket)?;
+        let unfinished = id.unfinished_schema(dir);
+        let lock = create_locked(&unfinished, tools, || rename_without_replacing(&unfinished, &schema))
             .map_err(failed("cannot create the schema file"))?;
-        let schema = Made(id.schema(dir));
-        let listener = create_socket(dir, id).map_err(failed("cannot create the socket"))?;
-        let socket = Made(id.socket(dir));
-        Ok((Self { id, socket, schema, lock }, listener))
+        let schema = Made(schema);
+        let (listener, guard) = create_socket(dir, id).map_err(failed("cannot create the socket"))?;
+        Ok((Self { id, socket: Made(socket), schema, lock }, listener, guard))
     }
 
     /// Replaces the list of tools in the schema file. A reader gets either the old or the new one, and on an error
     /// the old one stays.
     pub(crate) fn replace_schema(&mut self, tools: &[u8]) -> io::Result<()> {
         let schema = &self.schema.0;
-        let unfinished = self.id.next_schema(schema.parent().unwrap_or(Path::new("/")));
+        let unfinished = self.id.unfinished_schema(schema.parent().unwrap_or(Path::new("/")));
         // The old lock is released when the new file, which is locked, has the name.
-        self.lock = create_unfinished(&unfinished, tools, || fs::rename(&unfinished, schema))?;
+        self.lock = create_locked(&unfinished, tools, || fs::rename(&unfinished, schema))?;
         Ok(())
     }
 
@@ -174,56 +168,42 @@ impl Drop for Made {
     }
 }
 
-/// Writes a file, locks it, and only then gives it its name; fails if the name is taken.
-pub(crate) fn create_locked(path: &Path, unfinished: &Path, text: &[u8]) -> io::Result<Private<File>> {
-    #[cfg(target_os = "linux")]
-    match rustix::fs::open(
-        path.parent().unwrap_or(Path::new("/")),
-        OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC,
-        Mode::RUSR | Mode::WUSR,
-    ) {
-        Ok(file) => {
-            // A file without a name: it is not visible before it is complete, and nothing is left if we are killed.
-            let file = fill_and_lock(Private::new(file.into()), text)?;
-            let fd = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file.get()));
-            match rustix::fs::linkat(CWD, fd, CWD, path, AtFlags::SYMLINK_FOLLOW) {
-                Ok(()) => return Ok(file),
-                // `/proc` is not mounted.
-                Err(rustix::io::Errno::NOENT) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        // The file system does not support this.
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::NOENT) => {}
-        Err(error) => return Err(error.into()),
-    }
-    create_unfinished(unfinished, text, || rename_without_replacing(unfinished, path))
-}
-
-/// The same with a temporary name; `finish` gives it the final one.
-fn create_unfinished(
+/// Creates a file under a temporary name, locks and fills it, and only then gives it its name with `rename`.
+pub(crate) fn create_locked(
     unfinished: &Path,
     text: &[u8],
-    finish: impl FnOnce() -> io::Result<()>,
-) -> io::Result<Private<File>> {
+    rename: impl FnOnce() -> io::Result<()>,
+) -> io::Result<Lock> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::open(unfinished, flags, Mode::RUSR | Mode::WUSR)?;
-    fill_and_lock(Private::new(file.into()), text)
-        .and_then(|file| finish().map(|()| file))
-        .inspect_err(|_| _ = fs::remove_file(unfinished))
+    let mut lock: Lock = loop {
+        let file = File::from(rustix::fs::open(unfinished, flags, Mode::RUSR | Mode::WUSR)?);
+        let guard = ForkGuard::new(&file);
+        // A sweep may hold the lock for a moment. It has taken the file for that of a dead session and removed it.
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
+        if file.metadata()?.nlink() > 0 {
+            break (guard, file);
+        }
+    };
+    // The mode does not depend on the umask.
+    let filled = rustix::fs::fchmod(&lock.1, Mode::RUSR | Mode::WUSR).map_err(io::Error::from);
+    match filled.and_then(|()| lock.1.write_all(text)).and_then(|()| rename()) {
+        Ok(()) => Ok(lock),
+        Err(error) => {
+            _ = fs::remove_file(unfinished);
+            Err(error)
+        }
+    }
 }
 
-fn fill_and_lock(private: Private<File>, text: &[u8]) -> io::Result<Private<File>> {
-    let mut file = private.get();
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?;
-    // Independent of the umask.
-    rustix::fs::fchmod(file, Mode::RUSR | Mode::WUSR)?;
-    file.write_all(text)?;
-    Ok(private)
+/// Opens a file for reading if it is one that may be trusted by its name: it follows no link and does not block on a
+/// FIFO.
+pub(crate) fn open_itself(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 /// Gives a file its final name; fails if the name is taken, even by a link.
-fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     match rustix::fs::renameat_with(CWD, from, CWD, to, rustix::fs::RenameFlags::NOREPLACE) {
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
@@ -236,52 +216,44 @@ fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Binds and listens under a temporary name, so that a visible socket always accepts connections.
 #[cfg(target_os = "linux")]
-fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>> {
+fn create_socket(dir: &Path, id: SessionId) -> io::Result<(UnixListener, ForkGuard)> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
     let unfinished = id.unfinished_socket(dir);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let private =
-        Private::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
-    let socket = private.get();
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let guard = ForkGuard::new(&socket);
     // Before `bind`: the file is created with this mode, less the umask, and is never accessible to others.
-    rustix::fs::fchmod(socket, Mode::from_raw_mode(SOCKET_PERMISSIONS))?;
-    rustix::net::bind(socket, &SocketAddrUnix::new(&unfinished)?)?;
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(SOCKET_PERMISSIONS))?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&unfinished)?)?;
     let finish = || -> io::Result<()> {
         fs::set_permissions(&unfinished, std::os::unix::fs::PermissionsExt::from_mode(SOCKET_PERMISSIONS))?;
-        rustix::net::listen(socket, BACKLOG)?;
+        rustix::net::listen(&socket, BACKLOG)?;
         rename_without_replacing(&unfinished, &id.socket(dir))
     };
-    match finish() {
-        Ok(()) => private.try_map(|socket| Ok(socket.into())),
-        Err(error) => {
-            _ = fs::remove_file(&unfinished);
-            Err(error)
-        }
-    }
+    finish().inspect_err(|_| _ = fs::remove_file(&unfinished))?;
+    Ok((socket.into(), guard))
 }
 
 /// Binds inside a directory that only we can enter, so that the socket's initial mode does not matter.
 #[cfg(not(target_os = "linux"))]
-fn create_socket(dir: &Path, id: SessionId) -> io::Result<Private<UnixListener>> {
+fn create_socket(dir: &Path, id: SessionId) -> io::Result<(UnixListener, ForkGuard)> {
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 
     // Not a name that a sweep looks for: a leftover directory is empty and harmless.
-    let room = dir.join(format!("{SOCKET_FILE_PREFIX}{}.d", id.0.simple()));
-    fs::DirBuilder::new().mode(0o700).create(&room)?;
-    let unfinished = room.join("s");
-    let make = || -> io::Result<Private<UnixListener>> {
-        let private = Private::new(UnixListener::bind(&unfinished)?);
+    let private = dir.join(format!("{SOCKET_FILE_PREFIX}{}.d", id.text()));
+    fs::DirBuilder::new().mode(0o700).create(&private)?;
+    let unfinished = private.join("s");
+    let make = || -> io::Result<(UnixListener, ForkGuard)> {
+        let listener = UnixListener::bind(&unfinished)?;
+        let guard = ForkGuard::new(&listener);
         fs::set_permissions(&unfinished, fs::Permissions::from_mode(SOCKET_PERMISSIONS))?;
-        private.get().set_nonblocking(true)?;
+        listener.set_nonblocking(true)?;
         rename_without_replacing(&unfinished, &id.socket(dir))?;
-        Ok(private)
+        Ok((listener, guard))
     };
-    let made = make();
-    if made.is_err() {
-        _ = fs::remove_file(&unfinished);
-    }
-    _ = fs::remove_dir(&room);
+    let made = make().inspect_err(|_| _ = fs::remove_file(&unfinished));
+    _ = fs::remove_dir(&private);
     made
 }
 
@@ -370,8 +342,13 @@ mod tests {
         let id = SessionId::random();
         assert!(id.is_ours());
         let dir = Path::new("/x");
-        let kinds = [FileKind::Socket, FileKind::Socket, FileKind::Schema, FileKind::Schema];
-        for (path, kind) in id.paths(dir).into_iter().zip(kinds) {
+        let rows = [
+            (id.unfinished_socket(dir), FileKind::Socket),
+            (id.socket(dir), FileKind::Socket),
+            (id.unfinished_schema(dir), FileKind::Schema),
+            (id.schema(dir), FileKind::Schema),
+        ];
+        for (path, kind) in rows {
             assert_eq!(SessionId::of(path.file_name().unwrap()), Some((id, kind)));
         }
         for other in

@@ -6,96 +6,36 @@
 
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::Once;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
-
-/// A place for a descriptor; -1 if it is free.
-type Slot = AtomicI32;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 const FREE: i32 = -1;
 
-/// A block of slots and a link to the next block. Blocks are never freed: a fork may walk the list at any instant,
-/// and must neither wait for a lock nor allocate.
-struct Places {
-    slots: [Slot; 64],
-    more: AtomicPtr<Places>,
-}
+/// The descriptors that forks do not keep. A fork may read this at any instant, and must neither wait for a lock nor
+/// allocate. Enough for four sessions with all of their connections; further descriptors are inherited.
+static PRIVATE: [AtomicI32; 4096] = [const { AtomicI32::new(FREE) }; 4096];
 
-static PLACES: Places = Places::new();
-
-impl Places {
-    const fn new() -> Self {
-        Self { slots: [const { AtomicI32::new(FREE) }; 64], more: AtomicPtr::new(std::ptr::null_mut()) }
-    }
-
-    fn next(&self) -> Option<&'static Self> {
-        let more = self.more.load(Ordering::Acquire);
-        #[expect(unsafe_code, reason = "a list that only grows, so that a fork can walk it")]
-        // SAFETY: it is null, or what `or_more` has leaked.
-        unsafe {
-            more.as_ref()
-        }
-    }
-
-    /// The next block; allocated if there is none.
-    fn or_more(&self) -> &'static Self {
-        if let Some(next) = self.next() {
-            return next;
-        }
-        let new = Box::into_raw(Box::new(Self::new()));
-        let empty = std::ptr::null_mut();
-        if self.more.compare_exchange(empty, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            #[expect(unsafe_code, reason = "another thread was faster, so this block is not shared")]
-            // SAFETY: it came from a box a few lines above.
-            drop(unsafe { Box::from_raw(new) });
-        }
-        self.next().expect("there are more now")
-    }
-}
-
-/// A descriptor that forks of this process do not keep. In a fork its number refers to an unconnected socket, so
-/// that the fork's copy of the owner can still close it.
+/// Keeps a descriptor from forks of this process; must be dropped before the descriptor is closed, since its number
+/// may then be reused. In a fork the number refers to an unconnected socket, so that the fork's copy of the owner can
+/// still close it.
 #[derive(Debug)]
-pub(crate) struct Private<T> {
-    // Freed before the descriptor is closed, since its number may then be reused.
-    place: Place,
-    inner: T,
-}
+pub(crate) struct ForkGuard(Option<&'static AtomicI32>);
 
-/// An occupied slot.
-#[derive(Debug)]
-struct Place(&'static Slot);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.store(FREE, Ordering::Release);
-    }
-}
-
-impl<T: AsFd> Private<T> {
-    /// Keeps the descriptor from forks as long as it is open.
-    pub(crate) fn new(inner: T) -> Self {
+impl ForkGuard {
+    pub(crate) fn new(of: &impl AsFd) -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(watch_forks);
-        let fd = inner.as_fd().as_raw_fd();
-        let mut places = &PLACES;
-        loop {
-            let is_taken =
-                |slot: &&Slot| slot.compare_exchange(FREE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-            if let Some(slot) = places.slots.iter().find(is_taken) {
-                return Self { place: Place(slot), inner };
-            }
-            places = places.or_more();
+        let fd = of.as_fd().as_raw_fd();
+        let take =
+            |slot: &&AtomicI32| slot.compare_exchange(FREE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        Self(PRIVATE.iter().find(take))
+    }
+}
+
+impl Drop for ForkGuard {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0 {
+            slot.store(FREE, Ordering::Release);
         }
-    }
-
-    pub(crate) fn get(&self) -> &T {
-        &self.inner
-    }
-
-    /// Converts the descriptor into another type.
-    pub(crate) fn try_map<U, E>(self, with: impl FnOnce(T) -> Result<U, E>) -> Result<Private<U>, E> {
-        let Self { place, inner } = self;
-        Ok(Private { inner: with(inner)?, place })
     }
 }
 
@@ -115,54 +55,16 @@ extern "C" fn release_descriptors() {
     // descriptor was left for the replacement.
     unsafe {
         let nowhere = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
-        let mut places = Some(&PLACES);
-        while let Some(some) = places {
-            for slot in &some.slots {
-                let fd = slot.swap(FREE, Ordering::Relaxed);
-                if fd != FREE && (nowhere < 0 || libc::dup2(nowhere, fd) < 0) {
-                    libc::close(fd);
-                } else if fd != FREE {
-                    libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
-                }
+        for slot in &PRIVATE {
+            let fd = slot.swap(FREE, Ordering::Relaxed);
+            if fd != FREE && (nowhere < 0 || libc::dup2(nowhere, fd) < 0) {
+                libc::close(fd);
+            } else if fd != FREE {
+                libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
             }
-            places = some.next();
         }
         if nowhere >= 0 {
             libc::close(nowhere);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs::File;
-
-    use super::*;
-
-    #[test]
-    fn places_are_used_again_and_there_are_always_more() {
-        let file = || Private::new(File::open("/dev/null").unwrap());
-        let is_registered = |file: &Private<File>| {
-            let fd = file.get().as_raw_fd();
-            let mut places = Some(&PLACES);
-            while let Some(some) = places {
-                if some.slots.iter().any(|slot| slot.load(Ordering::Acquire) == fd) {
-                    return true;
-                }
-                places = some.next();
-            }
-            false
-        };
-        let many: Vec<_> = (0..300).map(|_| file()).collect();
-        assert!(many.iter().all(is_registered));
-        let places =
-            |many: &[Private<File>]| many.iter().map(|file| file.place.0.as_ptr()).collect::<Vec<_>>();
-        let before = places(&many);
-        drop(many);
-        // Other tests use slots at the same time, but not all of them.
-        let again: Vec<_> = (0..300).map(|_| file()).collect();
-        assert!(places(&again).iter().any(|place| before.contains(place)));
-        let mapped = file().try_map(Ok::<_, ()>).unwrap();
-        assert!(is_registered(&mapped));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Budget;
+use crate::{Budget, Share};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Instant;
@@ -27,10 +27,14 @@ const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 /// How much a peer may send ahead while its request is being answered.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 
+/// The size of the first frame in `buf`.
+fn announced(buf: &[u8]) -> Option<usize> {
+    buf.first_chunk::<LENGTH_PREFIX_SIZE>().map(|prefix| u32::from_be_bytes(*prefix) as usize)
+}
+
 /// Splits the first frame off `buf`; `None` if it has not arrived completely.
 fn take_frame(buf: &mut BytesMut) -> Result<Option<Bytes>, IpcError> {
-    let Some(prefix) = buf.first_chunk::<LENGTH_PREFIX_SIZE>() else { return Ok(None) };
-    let size = u32::from_be_bytes(*prefix) as usize;
+    let Some(size) = announced(buf) else { return Ok(None) };
     // Refuse before reserving: the peer must not choose our allocation.
     check_size(size)?;
     if size == 0 {
@@ -94,37 +98,26 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if self.buf.is_empty() && self.fill().await? == 0 {
             return Ok(None);
         }
-        // Most frames arrive in one piece and need no timer.
-        if let Some(frame) = take_frame(&mut self.buf)? {
-            return Ok(Some(frame));
-        }
-        self.rest_of_frame().await.map(Some)
-    }
-
-    async fn rest_of_frame(&mut self) -> Result<Bytes, IpcError> {
-        let mut time_left = FRAME_DEADLINE;
-        let mut share = self.budget.as_ref().map(Budget::share);
+        let (mut share, mut deadline) = (None, None);
         loop {
-            let started = Instant::now();
-            match tokio::time::timeout(time_left, self.fill()).await {
-                Err(_) => return Err(IpcError::Slow { limit: FRAME_DEADLINE }),
-                Ok(Ok(0)) => return Err(IpcError::Torn { bytes: self.buf.len() }),
-                Ok(Err(error)) => return Err(error),
-                // Waiting for room is our delay, and does not count against the peer.
-                Ok(Ok(count)) => {
-                    time_left = time_left.saturating_sub(started.elapsed());
-                    if let Some(share) = &mut share
-                        && self.buf.len() > Budget::SMALL_BYTES
-                    {
-                        share.grow(count).await;
-                    }
-                }
-            }
             if let Some(frame) = take_frame(&mut self.buf)? {
-                return Ok(match share {
-                    Some(share) if frame.len() > Budget::SMALL_BYTES => share.hold(frame),
-                    _ => frame,
-                });
+                let share: Share = share.unwrap_or_default();
+                return Ok(Some(share.hold(frame)));
+            }
+            // Most frames arrive in one piece and need no timer.
+            let until = deadline.get_or_insert_with(|| Instant::now() + FRAME_DEADLINE);
+            // A message that has only been announced takes no room from others.
+            if let (None, Some(budget)) = (&share, &self.budget)
+                && self.buf.len() > Budget::SMALL_BYTES
+            {
+                let began = Instant::now();
+                share = Some(budget.wait(announced(&self.buf).unwrap_or_default()).await);
+                // Waiting for room is our delay, and does not count against the peer.
+                *until += began.elapsed();
+            }
+            let read = tokio::time::timeout_at(*until, self.fill()).await;
+            if read.map_err(|_| IpcError::Slow { limit: FRAME_DEADLINE })?? == 0 {
+                return Err(IpcError::Torn { bytes: self.buf.len() });
             }
         }
     }
@@ -187,17 +180,6 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     /// When the message is over the limit, in which case nothing has been written; or when the peer is gone, which
     /// is [`IpcError::Unsent`] if nothing had been written.
     pub async fn write_frame(&mut self, head: &[u8], payload: &[u8], tail: &[u8]) -> Result<(), IpcError> {
-        self.write_frame_noting(head, payload, tail, || {}).await
-    }
-
-    /// The same; `was_read` is called each time the peer has made room for more.
-    pub(crate) async fn write_frame_noting(
-        &mut self,
-        head: &[u8],
-        payload: &[u8],
-        tail: &[u8],
-        was_read: impl Fn(),
-    ) -> Result<(), IpcError> {
         let size = head.len() + payload.len() + tail.len();
         check_size(size)?;
         let prefix = u32::try_from(size).expect("checked against the limit").to_be_bytes();
@@ -209,9 +191,7 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
                 Err(error) if is_first => return Err(IpcError::Unsent { error }),
                 Err(error) => return Err(error.into()),
                 Ok(0) => return Err(std::io::Error::from(std::io::ErrorKind::WriteZero).into()),
-                // The first write may only have filled the socket's buffer.
-                Ok(_) if is_first => {}
-                Ok(_) => was_read(),
+                Ok(_) => {}
             }
         }
         Ok(())

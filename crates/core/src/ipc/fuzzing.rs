@@ -46,8 +46,8 @@ pub fn read_request(frame: &Bytes) -> Request {
 }
 
 /// Writes a request.
-pub fn write_request(call: ToolCall) -> Vec<u8> {
-    let Parts { head, payload, tail } = message::write_request(call);
+pub fn write_request(call: &ToolCall) -> Vec<u8> {
+    let Parts { head, payload, tail } = message::write_request(call, None);
     [&head[..], payload.as_bytes(), &tail].concat()
 }
 

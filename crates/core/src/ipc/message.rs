@@ -2,19 +2,18 @@
 //!
 //! Payloads (`arguments`, `result`) are passed as slices of the frame they arrived in.
 
-use crate::json::{Answer, CutError, Inner, Span, answer, envelope};
-use crate::trace::{Outcome, TraceParent};
-use crate::{Answer as Answered, CallMeta, Client, Progress, Question, RawJson, ToolCall, ToolError};
+use crate::trace::Outcome;
+use crate::{Answer, CallMeta, Client, Progress, Question, RawJson, ToolCall, ToolError};
 use bytes::Bytes;
+use serde::de::{Error as _, IgnoredAny, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::ipc::IpcError;
 use crate::ipc::frame::check_size;
-use crate::ipc::watch::WATCH_TOOLS;
 
-/// The only method of the base protocol.
 const CALL_TOOL: &str = "call_tool";
+const WATCH_TOOLS: &str = "watch_tools";
 
 /// A message in three parts: the text before the payload, the payload, and the text after it.
 #[derive(Debug)]
@@ -25,55 +24,39 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// A message with one member.
+    fn of(member: &str, payload: RawJson) -> Self {
+        Self { head: format!(r#"{{"{member}":"#).into(), payload, tail: b"}".into() }
+    }
+
     pub(crate) fn size(&self) -> usize {
         self.head.len() + self.payload.as_bytes().len() + self.tail.len()
     }
 }
 
-/// Why a frame is not a request that can be run. A refused request leaves the connection usable, an invalid one
-/// does not.
-#[derive(Debug)]
-pub(crate) enum BadRequest {
-    /// It is not a valid message.
-    Invalid(IpcError),
-    /// It is valid, but asks for something that cannot be done.
-    Refused(ToolError),
+fn json(value: &impl Serialize) -> RawJson {
+    RawJson::of(value).expect("strings, numbers and raw JSON can always be written")
 }
 
-/// A call's metadata on the wire; left out if empty.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, expecting = "an object")]
-struct Meta<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tool_use_id: Option<String>,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    progress_token: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_nothing")]
-    traceparent: Option<String>,
-    #[serde(skip_serializing_if = "std::ops::Not::not", deserialize_with = "true_or_not")]
-    can_ask: bool,
+/// Reads an object. Serde's structs would also accept a list, and take its items for the members in order.
+pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
+    if text.trim_ascii_start().starts_with('[') {
+        return Err(serde_json::Error::invalid_type(Unexpected::Seq, &"an object"));
+    }
+    serde_json::from_str(text)
 }
 
-/// Only the literal `true` announces support for questions.
-fn true_or_not<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    Ok(<&RawValue>::deserialize(deserializer)?.get() == "true")
-}
-
-/// As the standard requires, an unreadable `traceparent` is ignored.
-fn text_or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let raw = <&RawValue>::deserialize(deserializer)?;
-    Ok(serde_json::from_str(raw.get()).ok())
+/// Reads a member that is there, even if it is `null`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 fn text(frame: &Bytes) -> Result<&str, IpcError> {
-    std::str::from_utf8(frame).map_err(|error| IpcError::Invalid { reason: format!("not UTF-8: {error}") })
+    std::str::from_utf8(frame).map_err(|error| invalid(format!("not UTF-8: {error}")))
 }
 
-fn fault(message: &str, error: &CutError) -> String {
-    match error {
-        CutError::NotJson(error) => format!("{message} is not JSON: {error}"),
-        CutError::Twice { key } => format!("{message} has a duplicate member `{key}`"),
-    }
+fn invalid(reason: String) -> IpcError {
+    IpcError::Invalid { reason }
 }
 
 /// A request from a bridge.
@@ -88,106 +71,135 @@ pub(crate) enum Request {
     Answer,
 }
 
+/// Why a frame is not a request that can be run. A refused request leaves the connection usable, an invalid one
+/// does not.
+#[derive(Debug)]
+pub(crate) enum BadRequest {
+    /// It is not a valid message.
+    Invalid(IpcError),
+    /// It is valid, but asks for something that cannot be done.
+    Refused(ToolError),
+}
+
+#[derive(Deserialize)]
+struct RequestMessage<'a> {
+    #[serde(borrow)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    answer: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Params<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow)]
+    meta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    client: Option<&'a RawValue>,
+    #[serde(borrow)]
+    revision: Option<&'a RawValue>,
+}
+
 /// Reads a request.
 pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
-    let invalid = |reason: String| BadRequest::Invalid(IpcError::Invalid { reason });
-    let refuse = |type_name, reason: &str| {
+    let refuse = |type_name, reason: String| {
         Err(BadRequest::Refused(ToolError::new(type_name, reason).called(Outcome::Refused)))
     };
-    let text = text(frame).map_err(BadRequest::Invalid)?;
-    let found =
-        envelope(text, &["method", "answer"], "params", &["name", "arguments", "meta", "client", "revision"])
-            .map_err(|error| invalid(fault("the request", &error)))?
-            .ok_or_else(|| invalid("a request is a JSON object".into()))?;
-
-    let method = found.outer[0].map(Span::decode::<String>);
-    match method {
+    let unread = |error| BadRequest::Invalid(invalid(format!("the request cannot be read: {error}")));
+    let RequestMessage { method, params, answer } =
+        object(text(frame).map_err(BadRequest::Invalid)?).map_err(unread)?;
+    let params = params.filter(|params| params.get().starts_with('{'));
+    let params = params.map(|params| object::<Params<'_>>(params.get())).transpose().map_err(unread)?;
+    match method.map(|method| serde_json::from_str::<String>(method.get())) {
         Some(Ok(method)) if method == CALL_TOOL => {}
         Some(Ok(method)) if method == WATCH_TOOLS => {
-            let known = match found.inner {
-                Inner::Object([.., Some(revision)]) => revision.decode().ok(),
-                _ => None,
-            };
+            let known = params.and_then(|params| serde_json::from_str(params.revision?.get()).ok());
             return Ok(Request::Watch(known));
         }
         Some(Ok(method)) => {
-            return refuse(
-                "UnknownMethodError",
-                &format!("unknown method `{method}`; the methods are `{CALL_TOOL}` and `{WATCH_TOOLS}`"),
-            );
+            let known = format!("the methods are `{CALL_TOOL}` and `{WATCH_TOOLS}`");
+            return refuse("UnknownMethodError", format!("unknown method `{method}`; {known}"));
         }
-        None if found.outer[1].is_some() => return Ok(Request::Answer),
-        _ => return refuse("UnknownMethodError", &format!("a request needs `\"method\": \"{CALL_TOOL}\"`")),
+        None if answer.is_some() => return Ok(Request::Answer),
+        _ => return refuse("UnknownMethodError", format!("a request needs `\"method\": \"{CALL_TOOL}\"`")),
     }
-    let Inner::Object([name, arguments, meta, client, _]) = found.inner else {
-        return refuse("InvalidParamsError", "`params` must be an object with `name` and `arguments`");
+    let Some(Params { name, arguments, meta, client, .. }) = params else {
+        let reason = "`params` must be an object with `name` and `arguments`";
+        return refuse("InvalidParamsError", reason.into());
     };
-    let Some(Ok(name)) = name.map(Span::decode::<String>) else {
-        return refuse("InvalidParamsError", "`params.name` must be a string");
+    let Some(Ok(name)) = name.map(|name| serde_json::from_str(name.get())) else {
+        return refuse("InvalidParamsError", "`params.name` must be a string".into());
     };
-    let arguments = match arguments {
-        Some(arguments) => RawJson::span(frame, arguments),
-        None => RawJson::empty_object(),
-    };
+    let arguments = arguments.map_or(RawJson::empty_object(), |arguments| RawJson::span(frame, arguments));
     if !arguments.is_object() {
-        return refuse("InvalidParamsError", "`params.arguments` must be an object");
+        return refuse("InvalidParamsError", "`params.arguments` must be an object".into());
     }
-    // serde would accept a list and assign its items to the members in order.
-    if meta.is_some_and(|meta| meta.get().starts_with('[')) {
-        return refuse("InvalidParamsError", "`params.meta` must be an object");
-    }
-    let meta = match meta.map(Span::decode::<Option<Meta<'_>>>) {
-        None | Some(Ok(None)) => CallMeta::default(),
-        Some(Ok(Some(meta))) => CallMeta {
-            tool_use_id: meta.tool_use_id,
-            progress_token: meta.progress_token.map(|token| RawJson::span(frame, token)),
-            traceparent: meta.traceparent.and_then(|text| text.parse().ok()),
-            client: None,
-            can_ask: meta.can_ask,
-        },
-        Some(Err(error)) => {
-            return refuse("InvalidParamsError", &format!("`params.meta` cannot be read: {error}"));
+    let meta = match meta.map_or(Ok(CallMeta::default()), |meta| object(meta.get())) {
+        Ok(meta) => meta,
+        Err(error) => {
+            return refuse("InvalidParamsError", format!("`params.meta` cannot be read: {error}"));
         }
     };
     // The client is informational, so an unreadable one is ignored.
-    let client =
-        client.filter(|client| client.get().starts_with('{')).and_then(|client| client.decode().ok());
+    let client = client.and_then(|client| object(client.get()).ok());
     Ok(Request::Call(ToolCall { name, arguments, meta }, client))
 }
 
-/// Adds the client to a request, if the parent does not know it yet. A request that could not be sent on one
-/// connection may already have it, for the next one.
-pub(crate) fn introduce(request: &mut Parts, client: &Client) {
-    let client = serde_json::to_string(client).expect("strings can always be written");
-    let client = format!(r#","client":{client}"#);
-    if request.tail.starts_with(client.as_bytes()) {
-        return;
+/// Writes a request, which names the client if that fits.
+pub(crate) fn write_request(call: &ToolCall, client: Option<&Client>) -> Parts {
+    let name = serde_json::Value::from(&*call.name);
+    let head = format!(r#"{{"method":"{CALL_TOOL}","params":{{"name":{name},"arguments":"#).into();
+    let meta = json(&call.meta);
+    let tail = if meta == RawJson::empty_object() { "}}".into() } else { format!(r#","meta":{meta}}}}}"#) };
+    let mut request = Parts { head, payload: call.arguments.clone(), tail: tail.into() };
+    if let Some(client) = client {
+        let client = format!(r#","client":{}"#, json(client));
+        if check_size(request.size() + client.len()).is_ok() {
+            request.tail.splice(0..0, client.into_bytes());
+        }
     }
-    // Left out if the request would become too large.
-    if check_size(request.size() + client.len()).is_ok() {
-        request.tail.splice(0..0, client.into_bytes());
+    request
+}
+
+/// Requests a revision other than `known`; without it, the current one immediately.
+pub(crate) fn write_watch(known: Option<u64>) -> Parts {
+    let params = serde_json::json!({ "revision": known });
+    let params = if known.is_some() { json(&params) } else { RawJson::empty_object() };
+    Parts {
+        head: format!(r#"{{"method":"{WATCH_TOOLS}","params":"#).into(),
+        payload: params,
+        tail: b"}".into(),
     }
 }
 
-/// Writes a request.
-pub(crate) fn write_request(call: ToolCall) -> Parts {
-    let name = serde_json::Value::from(call.name);
-    let head = format!(r#"{{"method":"{CALL_TOOL}","params":{{"name":{name},"arguments":"#).into_bytes();
-    let token = call.meta.progress_token.as_ref().map(|token| {
-        serde_json::from_str::<&RawValue>(token.as_str()).expect("raw JSON is JSON by construction")
-    });
-    let traceparent = call.meta.traceparent.map(|parent: TraceParent| parent.to_string());
-    let can_ask = call.meta.can_ask;
-    let meta = Meta { tool_use_id: call.meta.tool_use_id, progress_token: token, traceparent, can_ask };
-    let says_nothing =
-        meta.tool_use_id.is_none() && meta.progress_token.is_none() && meta.traceparent.is_none();
-    let tail = if says_nothing && !can_ask {
-        "}}".into()
-    } else {
-        let meta = serde_json::to_string(&meta).expect("strings and raw JSON can always be written");
-        format!(r#","meta":{meta}}}}}"#)
-    };
-    Parts { head, payload: call.arguments, tail: tail.into_bytes() }
+/// A parent's answer to `watch_tools`.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Watched {
+    /// Different for each list of tools. The schema file is at least as new.
+    pub(crate) revision: u64,
+    /// How many calls the parent has begun to answer.
+    #[serde(default)]
+    pub(crate) calls: u64,
+}
+
+/// Writes that answer.
+pub(crate) fn write_watched(watched: Watched) -> Parts {
+    Parts::of("result", json(&watched))
+}
+
+/// Reads that answer.
+pub(crate) fn read_watched(frame: &Bytes) -> Result<Watched, IpcError> {
+    #[derive(Deserialize)]
+    struct Message {
+        result: Watched,
+    }
+    let read = serde_json::from_slice::<Message>(frame);
+    read.map(|message| message.result)
+        .map_err(|_| invalid("the parent does not say when its tools change".into()))
 }
 
 /// A message from a parent: any number of progress reports and questions, then a result or an error.
@@ -203,24 +215,28 @@ pub(crate) enum Reply {
     Ask(Ask),
 }
 
+impl From<Result<RawJson, ToolError>> for Reply {
+    fn from(outcome: Result<RawJson, ToolError>) -> Self {
+        outcome.map_or_else(Self::Error, Self::Result)
+    }
+}
+
 /// A question on the wire, for a bridge that has announced support for questions.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(expecting = "an object")]
 pub(crate) struct Ask {
     /// The question's number within the call.
     pub(crate) id: u64,
     /// The question's text; `None` cancels the question.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     /// The schema of the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    schema: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema: Option<RawJson>,
 }
 
 impl Ask {
     pub(crate) fn new(id: u64, question: &Question) -> Self {
-        let schema = RawValue::from_string(question.schema.to_string());
-        Self { id, message: Some(question.message.clone()), schema: schema.ok() }
+        Self { id, message: Some(question.message.clone()), schema: Some(question.schema.clone()) }
     }
 
     pub(crate) fn taken_back(id: u64) -> Self {
@@ -229,74 +245,67 @@ impl Ask {
 
     /// The question; `None` if this cancels it.
     pub(crate) fn question(self) -> Option<Question> {
-        let schema = self.schema.map_or_else(RawJson::empty_object, |schema| {
-            RawJson::written(String::from(Box::<str>::from(schema)).into_bytes())
-        });
+        let schema = self.schema.unwrap_or(RawJson::empty_object());
         Some(Question { message: self.message?, schema })
     }
 }
 
 /// An answer on the wire.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(expecting = "an object")]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct AnswerPayload {
     id: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    action: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    content: Option<Box<RawValue>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<Action>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<RawJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Accept,
+    Decline,
+    Cancel,
+    Nobody,
+}
+
 /// Writes the answer to a question.
-pub(crate) fn write_answer(id: u64, answer: Result<Answered, ToolError>) -> Parts {
-    let (mut content, mut error) = (None, None);
-    let action = match answer {
-        Ok(Answered::Accepted(accepted)) => {
-            content = RawValue::from_string(accepted.to_string()).ok();
-            Some("accept")
+pub(crate) fn write_answer(id: u64, answer: Result<Answer, ToolError>) -> Parts {
+    let mut payload = AnswerPayload { id, ..AnswerPayload::default() };
+    match answer {
+        Ok(Answer::Accepted(content)) => {
+            (payload.action, payload.content) = (Some(Action::Accept), Some(content))
         }
-        Ok(Answered::Declined) => Some("decline"),
-        Ok(Answered::Cancelled) => Some("cancel"),
-        Ok(Answered::Nobody) => Some("nobody"),
-        Err(failed) => {
-            error = Some(failed.to_string());
-            None
-        }
-    };
-    let payload = AnswerPayload { id, action: action.map(str::to_owned), content, error };
-    Parts { head: br#"{"answer":"#.to_vec(), payload: written(&payload), tail: b"}".to_vec() }
+        Ok(Answer::Declined) => payload.action = Some(Action::Decline),
+        Ok(Answer::Cancelled) => payload.action = Some(Action::Cancel),
+        Ok(Answer::Nobody) => payload.action = Some(Action::Nobody),
+        Err(error) => payload.error = Some(error.to_string()),
+    }
+    Parts::of("answer", json(&payload))
 }
 
 /// Reads the answer to a question: its number, and the answer or the error.
-pub(crate) fn read_answer(frame: &Bytes) -> Result<(u64, Result<Answered, String>), IpcError> {
+pub(crate) fn read_answer(frame: &Bytes) -> Result<(u64, Result<Answer, String>), IpcError> {
     #[derive(Deserialize)]
     struct Message {
         answer: AnswerPayload,
     }
-    let invalid = |reason: String| IpcError::Invalid { reason };
-    let read = serde_json::from_slice::<Message>(frame);
-    let AnswerPayload { id, action, content, error } = read
-        .map_err(|error| invalid(format!("while a tool asks, only an `answer` can follow: {error}")))?
-        .answer;
-    let answer = match (action.as_deref(), content) {
-        (Some("accept"), Some(content)) => {
-            Ok(Answered::Accepted(RawJson::written(String::from(Box::<str>::from(content)).into_bytes())))
-        }
-        (Some("accept"), None) => Ok(Answered::Accepted(RawJson::empty_object())),
-        (Some("decline"), _) => Ok(Answered::Declined),
-        (Some("cancel"), _) => Ok(Answered::Cancelled),
-        (Some("nobody"), _) => Ok(Answered::Nobody),
-        (Some(other), _) => return Err(invalid(format!("an answer has the unknown action `{other}`"))),
-        (None, _) => Err(error.unwrap_or_else(|| "the bridge does not say why there is no answer".into())),
+    let Message { answer: AnswerPayload { id, action, content, error } } = serde_json::from_slice(frame)
+        .map_err(|error| invalid(format!("while a tool asks, only an `answer` can follow: {error}")))?;
+    let answer = match action {
+        Some(Action::Accept) => Ok(Answer::Accepted(content.unwrap_or(RawJson::empty_object()))),
+        Some(Action::Decline) => Ok(Answer::Declined),
+        Some(Action::Cancel) => Ok(Answer::Cancelled),
+        Some(Action::Nobody) => Ok(Answer::Nobody),
+        None => Err(error.unwrap_or_else(|| "the bridge does not say why there is no answer".into())),
     };
     Ok((id, answer))
 }
 
 /// An error on the wire.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(expecting = "an object")]
 struct ErrorPayload {
     message: String,
     #[serde(rename = "type", default = "ErrorPayload::unknown")]
@@ -309,37 +318,45 @@ impl ErrorPayload {
     }
 }
 
+#[derive(Deserialize)]
+struct ReplyMessage<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    progress: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    ask: Option<&'a RawValue>,
+}
+
 /// Reads a parent's answer.
 pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
-    let invalid = |reason: String| IpcError::Invalid { reason };
-    let found = answer(text(frame)?, &["error", "progress", "ask"], "result")
-        .map_err(|error| invalid(fault("the parent's answer", &error)))?
-        .unwrap_or(Answer { outer: [None; 3], result: None });
-    let [error, progress, ask] = found.outer;
-    if let (Some(ask), None, None, None) = (ask, &found.result, error, progress) {
-        let unread = |error| invalid(format!("the parent's `ask` cannot be read: {error}"));
-        return ask.decode().map(Reply::Ask).map_err(unread);
-    }
-    // Next to another member, `ask` is ignored like an unknown one.
-    match (found.result, [error, progress]) {
-        (Some(Ok(result)), [None, None]) => Ok(Reply::Result(RawJson::result_span(frame, result))),
-        (Some(Err(flaw)), [None, None]) => Err(invalid(format!("the parent's `result` is unusable: {flaw}"))),
-        (Some(_), [Some(error), _]) => {
+    let unread = |what: &str, error| invalid(format!("the parent's {what} cannot be read: {error}"));
+    match object(text(frame)?).map_err(|error| unread("answer", error))? {
+        ReplyMessage { result: Some(result), error: None, progress: None, .. } => {
+            let result = RawJson::span(frame, result).into_result();
+            result
+                .map(Reply::Result)
+                .map_err(|flaw| invalid(format!("the parent's `result` is unusable: {flaw}")))
+        }
+        ReplyMessage { result: Some(_), error: Some(error), .. } => {
             let said = said(error);
             Err(invalid(format!("the parent's answer has both `result` and `error`, which says: {said}")))
         }
-        // serde would accept a list and assign its items to the members in order.
-        (None, [Some(error), None]) if error.get().starts_with('[') => {
-            Err(invalid("the parent's `error` is not an object".into()))
+        ReplyMessage { result: None, error: Some(error), progress: None, .. } => {
+            let ErrorPayload { message, type_name } =
+                object(error.get()).map_err(|error| unread("`error`", error))?;
+            let outcome = outcome_of(&type_name);
+            Ok(Reply::Error(ToolError::new(type_name, message).called(outcome)))
         }
-        (None, [Some(error), None]) => {
-            let payload: ErrorPayload = error
-                .decode()
-                .map_err(|error| invalid(format!("the parent's `error` cannot be read: {error}")))?;
-            let outcome = outcome_of(&payload.type_name);
-            Ok(Reply::Error(ToolError::new(payload.type_name, payload.message).called(outcome)))
+        ReplyMessage { result: None, error: None, progress: Some(progress), .. } => {
+            Ok(Reply::Progress(object(progress.get()).ok()))
         }
-        (None, [None, Some(progress)]) => Ok(Reply::Progress(progress.decode().ok())),
+        // Next to another member, `ask` is ignored like an unknown one.
+        ReplyMessage { result: None, error: None, progress: None, ask: Some(ask) } => {
+            object(ask.get()).map(Reply::Ask).map_err(|error| unread("`ask`", error))
+        }
         _ => Err(invalid("the parent's answer must have one of `result`, `error` and `progress`".into())),
     }
 }
@@ -357,9 +374,9 @@ fn outcome_of(type_name: &str) -> Outcome {
 }
 
 /// The text of an error, even if it is malformed.
-fn said(error: Span<'_>) -> String {
+fn said(error: &RawValue) -> String {
     const SHOWN_CHARS: usize = 2_000;
-    match error.decode::<ErrorPayload>() {
+    match object::<ErrorPayload>(error.get()) {
         Ok(payload) => format!("{} ({})", payload.message, payload.type_name),
         Err(_) => error.get().chars().take(SHOWN_CHARS).collect(),
     }
@@ -367,20 +384,15 @@ fn said(error: Span<'_>) -> String {
 
 /// Writes an answer.
 pub(crate) fn write_reply(reply: Reply) -> Parts {
-    let (head, payload) = match reply {
-        Reply::Result(result) => (r#"{"result":"#, result),
+    match reply {
+        Reply::Result(result) => Parts::of("result", result),
         Reply::Error(error) => {
             let payload = ErrorPayload { type_name: error.type_name().into(), message: error.to_string() };
-            (r#"{"error":"#, written(&payload))
+            Parts::of("error", json(&payload))
         }
-        Reply::Progress(progress) => (r#"{"progress":"#, written(&progress)),
-        Reply::Ask(ask) => (r#"{"ask":"#, written(&ask)),
-    };
-    Parts { head: head.into(), payload, tail: b"}".to_vec() }
-}
-
-fn written(value: &impl Serialize) -> RawJson {
-    RawJson::of(value).expect("strings and numbers can always be written")
+        Reply::Progress(progress) => Parts::of("progress", json(&progress)),
+        Reply::Ask(ask) => Parts::of("ask", json(&ask)),
+    }
 }
 
 #[cfg(test)]
@@ -402,9 +414,7 @@ mod tests {
         (client.name, client.session_id) = (Some("c".into()), Some("s".into()));
         let mut call = ToolCall::new("a", RawJson::empty_object());
         call.meta.tool_use_id = Some("t".into());
-        let mut request = write_request(call);
-        introduce(&mut request, &client);
-        introduce(&mut request, &client);
+        let request = write_request(&call, Some(&client));
         let text = r#"{"method":"call_tool","params":{"name":"a","arguments":{},"client":CLIENT,"meta":{"toolUseId":"t"}}}"#;
         assert_eq!(whole(&request), text.replace("CLIENT", r#"{"name":"c","sessionId":"s"}"#));
         let read = |text: String| match read_request(&Bytes::from(text)).unwrap() {
@@ -423,7 +433,7 @@ mod tests {
     #[test]
     fn watching_asks_for_another_revision_or_for_any() {
         for known in [None, Some(0), Some(u64::MAX)] {
-            let request = whole(&crate::ipc::watch::write_watch(known));
+            let request = whole(&write_watch(known));
             assert!(
                 matches!(read_request(&request), Ok(Request::Watch(read)) if read == known),
                 "{request:?}"
@@ -438,12 +448,12 @@ mod tests {
     fn requests_are_written_as_the_protocol_says() {
         let mut call = ToolCall::new("a\"b", RawJson::parse(r#"{"x": 1e400}"#).unwrap());
         assert_eq!(
-            whole(&write_request(call.clone())),
+            whole(&write_request(&call, None)),
             r#"{"method":"call_tool","params":{"name":"a\"b","arguments":{"x": 1e400}}}"#
         );
         call.meta.tool_use_id = Some("toolu_1".into());
         call.meta.progress_token = Some(RawJson::parse("7").unwrap());
-        let frame = whole(&write_request(call));
+        let frame = whole(&write_request(&call, None));
         assert_eq!(
             frame,
             r#"{"method":"call_tool","params":{"name":"a\"b","arguments":{"x": 1e400},"meta":{"toolUseId":"toolu_1","progressToken":7}}}"#
@@ -459,7 +469,7 @@ mod tests {
         let mut call = ToolCall::new("a", RawJson::empty_object());
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         call.meta.traceparent = parent.parse().ok();
-        let frame = whole(&write_request(call));
+        let frame = whole(&write_request(&call, None));
         let text =
             r#"{"method":"call_tool","params":{"name":"a","arguments":{},"meta":{"traceparent":"PARENT"}}}"#;
         assert_eq!(frame, text.replace("PARENT", parent));
@@ -476,10 +486,16 @@ mod tests {
             (b"\xff", "closed: invalid message: not UTF-8: invalid utf-8 sequence of 1 bytes from index 0"),
             (
                 b"{",
-                "closed: invalid message: the request is not JSON: EOF while parsing an object at line 1 column 1",
+                "closed: invalid message: the request cannot be read: EOF while parsing an object at line 1 column 1",
             ),
-            (b"NaN", "closed: invalid message: the request is not JSON: expected value at line 1 column 1"),
-            (b"[]", "closed: invalid message: a request is a JSON object"),
+            (
+                b"NaN",
+                "closed: invalid message: the request cannot be read: expected value at line 1 column 1",
+            ),
+            (
+                b"[]",
+                "closed: invalid message: the request cannot be read: invalid type: sequence, expected an object",
+            ),
             (b"{}", "UnknownMethodError: a request needs `\"method\": \"call_tool\"`"),
             (br#"{"method":5}"#, "UnknownMethodError: a request needs `\"method\": \"call_tool\"`"),
             (
@@ -505,7 +521,7 @@ mod tests {
             ),
             (
                 br#"{"method":"call_tool","params":{"name":"a","name":"b"}}"#,
-                "closed: invalid message: the request has a duplicate member `name`",
+                "closed: invalid message: the request cannot be read: duplicate field `name` at line 1 column 18",
             ),
         ];
         for (frame, want) in rows {
@@ -543,10 +559,16 @@ mod tests {
             ),
             (
                 r#"{"result":{"content":[{"type":"t"}]},"result":1}"#,
-                "invalid message: the parent's answer has a duplicate member `result`",
+                "invalid message: the parent's answer cannot be read: duplicate field `result` at line 1 column 45",
             ),
-            ("[1]", "invalid message: the parent's answer must have one of `result`, `error` and `progress`"),
-            ("nope", "invalid message: the parent's answer is not JSON: expected ident at line 1 column 2"),
+            (
+                "[1]",
+                "invalid message: the parent's answer cannot be read: invalid type: sequence, expected an object",
+            ),
+            (
+                "nope",
+                "invalid message: the parent's answer cannot be read: expected ident at line 1 column 2",
+            ),
         ];
         for (frame, want) in rows {
             let got = match read_reply(&Bytes::from_static(frame.as_bytes())) {

@@ -1,7 +1,6 @@
 //! The socket between a bridge and the process whose tools it offers.
 //!
-//! In the parent process, a [`Session`] serves a tool source on a Unix socket with a [`Server`], and writes its
-//! tools to a schema file. In the bridge process, [`read_schema_file`] and a [`Remote`] are the other end, which is
+//! In the parent process, a [`Session`] serves a tool source on a Unix socket, and writes its tools to a schema file. In the bridge process, [`read_schema_file`] and a [`Remote`] are the other end, which is
 //! a tool source again. `PROTOCOL.md` in the repository is the normative description of the wire.
 
 #[doc(hidden)]
@@ -19,35 +18,29 @@ mod error;
 mod files;
 mod fork;
 mod frame;
-mod idle;
 mod locate;
 mod message;
 mod names;
-mod outbox;
-mod peer;
 mod questions;
-mod remains;
 mod remote;
 mod schema_file;
-mod search;
 mod server;
 mod session;
 mod sweep;
 mod user;
-mod watch;
 
 pub use attached::Attached;
 pub use constant::{
     LENGTH_PREFIX_SIZE, MAX_MESSAGE_SIZE, SCHEMA_FILE_PREFIX, SOCKET_FILE_PREFIX, SOCKET_FILE_SUFFIX,
     SOCKET_PERMISSIONS,
 };
+pub(crate) use dir_watch::watched;
 pub use error::IpcError;
 pub use files::{session_dir, session_dirs};
 pub use frame::{FrameReader, FrameWriter};
 pub use locate::{BridgeCommand, bridge_executable, this_program_is_a_bridge};
 pub use names::{NamedSession, named_sessions, names_dirs};
-pub use remains::{SessionInfo, SessionState, sessions, sweep};
 pub use remote::Remote;
-pub use schema_file::{parse_schema_file, read_schema_file, write_schema_file};
-pub use server::{MAX_CONNECTIONS, Server};
+pub use schema_file::read_schema_file;
 pub use session::{Session, SessionBuilder, own_server_info};
+pub use sweep::{SessionInfo, SessionState, sessions, sweep};

@@ -5,28 +5,24 @@
 //! other was left by a killed process.
 
 use std::env;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::ServerInfo;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::ipc::IpcError;
-use crate::ipc::files::{Made, SessionId, create_locked};
-use crate::ipc::fork::Private;
+use crate::ipc::files::{
+    Lock, Made, SessionId, create_locked, open_itself, rename_without_replacing, temp_dir,
+};
 use crate::ipc::user::User;
 
 /// The maximum length of a name; it becomes a part of tools' names.
 const MAX_NAME_CHARS: usize = 48;
-
-const SUFFIX: &str = ".json";
-
-/// An unfinished entry older than this was left by a killed process.
-const UNFINISHED_AGE: Duration = Duration::from_secs(60);
 
 /// A live named session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,7 +49,7 @@ pub struct NamedSession {
 pub(crate) struct NameEntry {
     // Dropped first: the file is removed before it is unlocked.
     _file: Made,
-    _lock: Private<File>,
+    _lock: Lock,
 }
 
 impl NameEntry {
@@ -80,9 +76,10 @@ impl NameEntry {
         let text = serde_json::to_vec(&session).map_err(|error| IpcError::Invalid {
             reason: format!("the path cannot be written as JSON: {error}"),
         })?;
-        let path = dir.join(format!("{name}.{}{SUFFIX}", id.text()));
+        let path = dir.join(format!("{name}.{}.json", id.text()));
         let unfinished = path.with_extension("tmp");
-        let lock = create_locked(&path, &unfinished, &text).map_err(failed("cannot create an entry"))?;
+        let lock = create_locked(&unfinished, &text, || rename_without_replacing(&unfinished, &path))
+            .map_err(failed("cannot create an entry"))?;
         Ok(Self { _file: Made(path), _lock: lock })
     }
 }
@@ -103,8 +100,7 @@ pub fn names_dirs() -> Vec<PathBuf> {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     // The variable is not set for every process of a user, so both directories are searched.
     let runtime = runtime.filter(|dir| dir.is_absolute() && dir.is_dir()).map(|dir| dir.join("toolbridge"));
-    let temporary =
-        crate::ipc::files::temp_dir().join(format!("toolbridge-{}", User::of_this_process().uid()));
+    let temporary = temp_dir().join(format!("toolbridge-{}", User::of_this_process().uid()));
     runtime.into_iter().chain([temporary]).collect()
 }
 
@@ -153,36 +149,22 @@ fn sweep_names(dir: &Path) -> Vec<NamedSession> {
         return Vec::new();
     }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let user = User::of_this_process();
-    entries.map(|entry| entry.path()).filter_map(|path| look(&path, kind_of(&path)?, user)).collect()
+    entries.filter_map(|entry| look(&entry.path())).collect()
 }
 
-/// The kind of a file, by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Entry,
-    /// It may not be locked yet; locking it here would make its session's start fail.
-    Unfinished,
-}
-
-/// Which kind of our files this is, by its name; other files are left alone.
-fn kind_of(path: &Path) -> Option<Kind> {
+/// The session of an entry, if it is alive. Other files than entries are left alone.
+fn look(path: &Path) -> Option<NamedSession> {
     let (name, id) = path.file_stem()?.to_str()?.rsplit_once('.')?;
-    let is_ours = check_name(name).is_ok() && SessionId::parse(id).is_some_and(SessionId::is_ours);
-    match path.extension()?.to_str()? {
-        "json" if is_ours => Some(Kind::Entry),
-        "tmp" if is_ours => Some(Kind::Unfinished),
-        _ => None,
-    }
-}
-
-/// The session of an entry, if it is alive.
-fn look(path: &Path, kind: Kind, user: User) -> Option<NamedSession> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    let is_finished = match path.extension()?.to_str()? {
+        "json" => true,
+        "tmp" => false,
+        _ => return None,
+    };
+    check_name(name).ok()?;
+    SessionId::parse(id).filter(|id| id.is_ours())?;
+    let file = open_itself(path).ok()?;
     let meta = file.metadata().ok()?;
-    let is_young = meta.modified().ok()?.elapsed().unwrap_or_default() <= UNFINISHED_AGE;
-    if !meta.is_file() || !user.is(meta.uid()) || (kind == Kind::Unfinished && is_young) {
+    if !meta.is_file() || !User::of_this_process().is(meta.uid()) {
         return None;
     }
     // A shared lock: several processes may check at the same time, and must not mistake each other for the session.
@@ -190,10 +172,6 @@ fn look(path: &Path, kind: Kind, user: User) -> Option<NamedSession> {
         _ = fs::remove_file(path);
         return None;
     }
-    let mut text = Vec::new();
-    file.read_to_end(&mut text).ok()?;
-    let read = serde_json::from_slice(&text);
-    read.inspect_err(|error| tracing::debug!(%error, "an entry cannot be read"))
-        .ok()
-        .filter(|_| kind == Kind::Entry)
+    let read = is_finished.then(|| serde_json::from_reader(io::BufReader::new(file)))?;
+    read.inspect_err(|error| tracing::debug!(%error, "an entry cannot be read")).ok()
 }

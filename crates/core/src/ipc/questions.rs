@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-use crate::socket::SocketReader;
 use crate::{Answer, Asked, CallContext, Pending, ToolError};
+use tokio::net::unix::OwnedReadHalf;
 
 use crate::ipc::IpcError;
 use crate::ipc::frame::FrameReader;
@@ -39,7 +39,7 @@ impl Questions {
 
     /// Waits for a message of the bridge, or until a question is cancelled. While there are no questions,
     /// data from the bridge is left unread. Cancel-safe.
-    pub(crate) async fn next(&mut self, reader: &mut FrameReader<SocketReader>) -> Result<News, IpcError> {
+    pub(crate) async fn next(&mut self, reader: &mut FrameReader<OwnedReadHalf>) -> Result<News, IpcError> {
         if self.asked.is_empty() {
             reader.closed().await;
             return Ok(News::Closed);

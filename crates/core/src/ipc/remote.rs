@@ -1,5 +1,6 @@
 //! A session in another process, as a source of tools.
 
+use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -7,8 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::{
-    Answer, Budget, CallContext, CallFuture, Changes, Client, RawJson, ToolCall, ToolError, ToolList,
-    ToolSource,
+    Answer, Budget, CallContext, CallFuture, Changes, RawJson, ToolCall, ToolError, ToolList, ToolSource,
 };
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
@@ -19,22 +19,21 @@ use crate::ipc::IpcError;
 use crate::ipc::connection::{Connection, check_socket_path};
 use crate::ipc::files::SessionId;
 use crate::ipc::frame::check_size;
-use crate::ipc::idle::Idle;
-use crate::ipc::message::{Parts, Reply, introduce, read_reply, write_answer, write_request};
-use crate::ipc::peer::{LOOK, Peer};
+use crate::ipc::message::{
+    Parts, Reply, Watched, read_reply, read_watched, write_answer, write_request, write_watch,
+};
 use crate::ipc::questions::PassedOn;
 use crate::ipc::schema_file::{Stamp, read_stamped};
-use crate::ipc::watch::{Watched, read_watched, write_watch};
 
 /// How many bytes of large answers are held at a time, for a client that does not read them.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
-/// How long to retry while the parent's accept queue is full. A running parent empties its queue; the state of one
-/// that was never connected to is unknown.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+/// How many idle connections are kept: each costs the parent a descriptor, and a new one more than a small call.
+const MAX_IDLE_CONNECTIONS: usize = 8;
 
-/// The pause between these retries.
-const BUSY_PAUSE: Duration = Duration::from_millis(2);
+/// How long to retry while the parent's accept queue is full, and the pause between these retries.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_PAUSE: Duration = Duration::from_millis(2);
 
 /// The pause before following the parent's tools again after it closed the connection: the first one, and the
 /// longest.
@@ -48,7 +47,7 @@ const FOLLOW_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_s
 /// [`open`](Self::open) inside a runtime waits for changes on a separate connection.
 #[derive(Debug)]
 pub struct Remote {
-    link: Arc<Parent>,
+    parent: Arc<Parent>,
     /// The task that keeps the list up to date.
     follower: OnceLock<AbortOnDropHandle<()>>,
 }
@@ -65,9 +64,8 @@ pub(crate) struct Parent {
     one_at_a_time: tokio::sync::Mutex<()>,
     list: RwLock<(ToolList, Stamp)>,
     changed: Arc<watch::Sender<()>>,
-    idle: Arc<Idle>,
-    /// The process that listened at the last successful connect.
-    peer: Mutex<Option<Peer>>,
+    /// The idle connections; the last used one is at the end.
+    pool: Mutex<Vec<Connection>>,
     answers: Budget,
 }
 
@@ -96,17 +94,17 @@ impl Remote {
     /// Keeps the list up to date from now on, if this is inside a runtime.
     fn follow(&self) {
         if self.follower.get().is_none()
-            && self.link.schema.is_some()
+            && self.parent.schema.is_some()
             && let Ok(runtime) = Handle::try_current()
         {
-            let link = Arc::clone(&self.link);
+            let parent = Arc::clone(&self.parent);
             self.follower
-                .get_or_init(|| AbortOnDropHandle::new(runtime.spawn(async move { link.follow().await })));
+                .get_or_init(|| AbortOnDropHandle::new(runtime.spawn(async move { parent.follow().await })));
         }
     }
 
     fn of(parent: Parent) -> Self {
-        Self { link: Arc::new(parent), follower: OnceLock::new() }
+        Self { parent: Arc::new(parent), follower: OnceLock::new() }
     }
 
     /// Calls a tool; the outer error is one of the connection, the inner one is the parent's answer.
@@ -119,12 +117,12 @@ impl Remote {
         call: ToolCall,
         context: CallContext,
     ) -> Result<Result<RawJson, ToolError>, IpcError> {
-        self.link.relay(call, context).await
+        self.parent.relay(call, context).await
     }
 
     /// How many calls the session has begun to answer; `None` if it does not report that.
     pub async fn count_calls(&self) -> Option<u64> {
-        let mut connection = self.link.connect().await.ok()?.connection;
+        let mut connection = self.parent.connect().await.ok()?;
         Some(ask(&mut connection, None).await.ok()?.calls)
     }
 }
@@ -132,10 +130,7 @@ impl Remote {
 /// Requests a revision other than the `known` one, and waits for it.
 async fn ask(connection: &mut Connection, known: Option<u64>) -> Result<Watched, IpcError> {
     connection.send(&write_watch(known)).await?;
-    match connection.reader.read_frame().await? {
-        Some(frame) => read_watched(&frame),
-        None => Err(lost("it closed the connection")),
-    }
+    read_watched(&connection.reader.read_frame().await?.ok_or_else(closed)?)
 }
 
 /// The session whose file it is.
@@ -159,8 +154,7 @@ impl Parent {
             schema,
             list: RwLock::new(list),
             changed,
-            idle: Arc::default(),
-            peer: Mutex::default(),
+            pool: Mutex::default(),
             answers: Budget::new(MAX_ANSWER_BYTES),
         })
     }
@@ -190,7 +184,7 @@ impl Parent {
         let mut pause = shortest;
         loop {
             match self.connect().await {
-                Ok(Link { mut connection, .. }) => {
+                Ok(mut connection) => {
                     let Err(error) = self.follow_on(&mut connection, schema, || pause = shortest).await;
                     if let IpcError::Invalid { reason } = error {
                         tracing::debug!(reason, "the list of tools stays as it is");
@@ -204,11 +198,10 @@ impl Parent {
                 {
                     return;
                 }
-                // A temporary problem, such as a lack of descriptors here or a stopped parent.
+                // A temporary problem, such as a lack of descriptors here.
                 Err(error) => tracing::debug!(%error, "the parent cannot be followed for now"),
             }
-            // The parent may have needed the descriptor for a call; or it may be gone, which the next attempt
-            // shows.
+            // It may be gone, which the next attempt shows.
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(longest);
         }
@@ -219,7 +212,7 @@ impl Parent {
         connection: &mut Connection,
         schema: &Path,
         mut answered: impl FnMut(),
-    ) -> Result<std::convert::Infallible, IpcError> {
+    ) -> Result<Infallible, IpcError> {
         let mut known = None;
         loop {
             let watched = ask(connection, known).await?;
@@ -247,164 +240,106 @@ impl Parent {
         context: CallContext,
     ) -> Result<Result<RawJson, ToolError>, IpcError> {
         let wants_progress = call.meta.progress_token.is_some();
-        // An extension, like `watch_tools`.
-        let can_ask = context.can_ask() && self.is_ours;
-        call.meta.can_ask = can_ask;
-        let client = call.meta.client.clone();
-        let request = write_request(call);
+        // An extension, like naming the client and `watch_tools`.
+        call.meta.can_ask = context.can_ask() && self.is_ours;
+        let can_ask = call.meta.can_ask;
+        let client = call.meta.client.take().filter(|_| self.schema.is_some());
         // Checked before a connection is used for it.
-        check_size(request.size())?;
+        check_size(write_request(&call, None).size())?;
         let _turn = if self.is_ours { None } else { Some(self.one_at_a_time.lock().await) };
-        let mut exchange = Exchange { request: Some(request), wants_progress, can_ask, context };
-        loop {
-            let kept = self.idle.take();
-            let reused = kept.is_some();
-            let mut link = match kept {
-                Some(link) => link,
+        let mut connection = loop {
+            let kept = self.kept();
+            let was_kept = kept.is_some();
+            let mut connection = match kept {
+                Some(connection) => connection,
                 None => self.connect().await?,
             };
-            // An extension, like `watch_tools`.
-            let is_new = |client: &Arc<Client>| {
-                self.schema.is_some() && link.introduced.as_ref().is_none_or(|known| known != client)
-            };
-            if let (Some(request), Some(client)) = (&mut exchange.request, client.clone().filter(is_new)) {
-                introduce(request, &client);
-                link.introduced = Some(client);
-            }
-            let parent_fails = link.parent_fails();
-            let make_room = self.idle.make_room((!reused).then(|| link.connection.socket()));
-            let outcome = tokio::select! {
-                biased;
-                outcome = exchange.run(&mut link.connection) => outcome,
-                reason = parent_fails => return Err(lost(reason)),
-                never = make_room => match never {},
-            };
-            match outcome {
-                Ok(outcome) => {
-                    self.idle.keep(link);
-                    return Ok(outcome);
+            let client = client.clone().filter(|_| connection.introduced != client);
+            match connection.send(&write_request(&call, client.as_deref())).await {
+                Ok(()) => {
+                    connection.introduced = client.or(connection.introduced);
+                    break connection;
                 }
                 // The parent closed it between two calls, so it cannot have run this one.
-                Err(IpcError::Unsent { .. }) if reused => tracing::debug!("a kept connection had closed"),
-                Err(IpcError::Unsent { error } | IpcError::Io { error }) => return Err(lost(error)),
-                Err(error) => return Err(error),
+                Err(IpcError::Unsent { .. }) if was_kept => tracing::debug!("a kept connection had closed"),
+                Err(error) => return Err(in_call(error)),
             }
-        }
-    }
-
-    async fn connect(&self) -> Result<Link, IpcError> {
-        let started = Instant::now();
-        let mut watch = self.peer().map(Peer::watch);
-        let mut looked = started;
-        let stream = loop {
-            let error = match UnixStream::connect(&self.socket).await {
-                Ok(stream) => break stream,
-                Err(error) => error,
-            };
-            // The parent's accept queue is full; temporarily, or permanently if the parent no longer accepts.
-            let is_full = error.kind() == io::ErrorKind::WouldBlock;
-            if is_full && started.elapsed() < CONNECT_PATIENCE {
-                tokio::time::sleep(BUSY_PAUSE).await;
-                if looked.elapsed() >= LOOK {
-                    looked = Instant::now();
-                    if let Some(reason) = watch.as_mut().and_then(|watch| watch.look(|| true)) {
-                        let error = io::Error::new(io::ErrorKind::NotConnected, reason);
-                        return Err(IpcError::Connect { path: self.socket.clone(), error });
-                    }
-                }
-                continue;
-            }
-            let other = std::fs::symlink_metadata(&self.socket);
-            return Err(if other.is_ok_and(|other| !other.file_type().is_socket()) {
-                IpcError::NotASocket { path: self.socket.clone() }
-            } else {
-                IpcError::Connect { path: self.socket.clone(), error }
-            });
         };
-        tracing::debug!(socket = %self.socket.display(), "connected");
-        let parent = Peer::new(stream.peer_cred()?.pid());
-        *self.peer() = parent;
-        let connection = Connection::new(stream)?.within(self.answers.clone());
-        Ok(Link { connection, parent, introduced: None })
-    }
-
-    fn peer(&self) -> MutexGuard<'_, Option<Peer>> {
-        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A connection, and the process that listened when it was made.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) connection: Connection,
-    parent: Option<Peer>,
-    /// The client that was sent on this connection.
-    introduced: Option<Arc<Client>>,
-}
-
-impl Link {
-    /// Waits until no answer can be expected any more; returns why. Borrows nothing, so that the call can use the
-    /// connection.
-    fn parent_fails(&self) -> impl Future<Output = &'static str> + use<> {
-        let watched = self.parent.map(|parent| (parent, self.connection.socket()));
-        async {
-            match watched {
-                Some((parent, socket)) => parent.fails(socket).await,
-                None => std::future::pending().await,
-            }
-        }
-    }
-}
-
-/// A request and what is needed to get its answer.
-struct Exchange {
-    /// `None` once sent: the arguments may be large, and the answer may take long.
-    request: Option<Parts>,
-    wants_progress: bool,
-    can_ask: bool,
-    context: CallContext,
-}
-
-impl Exchange {
-    /// Sends the request and waits for its answer.
-    async fn run(&mut self, connection: &mut Connection) -> Result<Result<RawJson, ToolError>, IpcError> {
-        let Some(request) = &self.request else {
-            return Err(lost("the request has been sent before"));
-        };
-        connection.send(request).await?;
-        self.context.mark_sent();
-        self.request = None;
+        // The arguments may be large, and the answer may take long.
+        drop(call);
+        context.mark_sent();
         let mut questions = PassedOn::default();
         let outcome = loop {
             let frame = tokio::select! {
                 biased;
-                frame = connection.reader.read_frame() => frame?,
+                frame = connection.reader.read_frame() => frame.map_err(in_call)?,
                 (id, answer) = questions.next() => {
-                    connection.send(&sized(id, answer)).await?;
+                    connection.send(&sized(id, answer)).await.map_err(in_call)?;
                     continue;
                 }
             };
-            let Some(frame) = frame else { return Err(lost("it closed the connection")) };
-            match read_reply(&frame)? {
+            match read_reply(&frame.ok_or_else(closed)?)? {
                 Reply::Result(result) => break Ok(result),
                 Reply::Error(error) => break Err(error),
-                Reply::Progress(_) if !self.wants_progress => {
-                    let reason = "the parent sent progress that was not requested".into();
+                Reply::Progress(Some(report)) if wants_progress => {
+                    context.progress(report.progress, report.total, report.message.as_deref());
+                }
+                Reply::Progress(None) if wants_progress => {
+                    tracing::debug!("a progress report cannot be read")
+                }
+                Reply::Ask(ask) if can_ask => questions.take(ask, &context),
+                Reply::Progress(_) | Reply::Ask(_) => {
+                    let reason = "the parent sent progress or a question that was not requested".into();
                     return Err(IpcError::Invalid { reason });
                 }
-                Reply::Progress(Some(report)) => {
-                    self.context.progress(report.progress, report.total, report.message.as_deref());
-                }
-                Reply::Progress(None) => tracing::debug!("a progress report cannot be read"),
-                Reply::Ask(_) if !self.can_ask => {
-                    let reason = "the parent asks, though nobody said that this bridge can".into();
-                    return Err(IpcError::Invalid { reason });
-                }
-                Reply::Ask(ask) => questions.take(ask, &self.context),
             }
         };
-        self.context.mark_answered();
+        context.mark_answered();
+        let mut pool = self.pool();
+        if pool.len() < MAX_IDLE_CONNECTIONS {
+            pool.push(connection);
+        }
         Ok(outcome)
+    }
+
+    /// A kept connection that is still usable, as far as is known.
+    fn kept(&self) -> Option<Connection> {
+        let mut pool = self.pool();
+        // The parent may have closed it meanwhile, or may have sent something unexpected.
+        std::iter::from_fn(|| pool.pop()).find(Connection::is_fresh)
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connect(&self) -> Result<Connection, IpcError> {
+        let started = Instant::now();
+        loop {
+            let error = match UnixStream::connect(&self.socket).await {
+                Ok(stream) => {
+                    tracing::debug!(socket = %self.socket.display(), "connected");
+                    return Connection::new(stream, self.answers.clone());
+                }
+                Err(error) => error,
+            };
+            // The parent's accept queue is full, which a running parent soon changes.
+            if error.kind() == io::ErrorKind::WouldBlock && started.elapsed() < CONNECT_PATIENCE {
+                tokio::time::sleep(CONNECT_PAUSE).await;
+                continue;
+            }
+            let path = self.socket.clone();
+            let other = std::fs::symlink_metadata(&path);
+            return Err(if other.is_ok_and(|other| !other.file_type().is_socket()) {
+                IpcError::NotASocket { path }
+            } else {
+                IpcError::Connect { path, error }
+            });
+        }
+    }
+
+    pub(crate) fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
+        Box::pin(async { self.relay(call, context).await? })
     }
 }
 
@@ -421,24 +356,30 @@ fn lost(reason: impl std::fmt::Display) -> IpcError {
     IpcError::Lost { reason: reason.to_string() }
 }
 
-impl Parent {
-    pub(crate) fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        Box::pin(async { self.relay(call, context).await? })
+fn closed() -> IpcError {
+    lost("it closed the connection")
+}
+
+/// An error of the socket in the middle of a call.
+fn in_call(error: IpcError) -> IpcError {
+    match error {
+        IpcError::Unsent { error } | IpcError::Io { error } => lost(error),
+        error => error,
     }
 }
 
 impl ToolSource for Remote {
     fn tools(&self) -> ToolList {
         self.follow();
-        self.link.tools()
+        self.parent.tools()
     }
 
     fn changes(&self) -> Changes {
         self.follow();
-        Changes::of(self.link.changed.subscribe())
+        Changes::of(self.parent.changed.subscribe())
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        self.link.call(call, context)
+        self.parent.call(call, context)
     }
 }

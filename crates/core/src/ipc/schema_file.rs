@@ -1,37 +1,17 @@
 //! The schema file, from which a bridge reads its tools.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::json::{Members, Span, list_of_members};
 use crate::{RawJson, ToolList, ToolSpec};
-use bytes::Bytes;
-use rustix::fs::{Mode, OFlags};
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::ipc::IpcError;
+use crate::ipc::files::open_itself;
+use crate::ipc::message::object;
 use crate::ipc::user::{User, strangeness};
-
-/// One tool in the file: the protocol's three required members, and the optional ones.
-#[derive(Serialize, Deserialize)]
-#[serde(expecting = "an object")]
-struct Entry<'a> {
-    name: String,
-    description: String,
-    #[serde(borrow)]
-    input_schema: &'a RawValue,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    output_schema: Option<&'a RawValue>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    annotations: Option<&'a RawValue>,
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    meta: Option<&'a RawValue>,
-}
 
 /// Reads a schema file. A process that can write to it decides what a model is told, so it must be a regular file
 /// of this user or of root, not a link, and writable only by its owner.
@@ -48,7 +28,7 @@ pub fn read_schema_file(path: &Path) -> Result<ToolList, IpcError> {
 pub(crate) fn read_stamped(path: &Path) -> Result<(ToolList, Stamp), IpcError> {
     let bad = |reason: String| IpcError::SchemaFile { path: path.into(), reason };
     let (text, stamp) = read_trusted(path, User::of_this_process()).map_err(bad)?;
-    Ok((parse_schema_file(&text.into()).map_err(bad)?, stamp))
+    Ok((parse_schema_file(&text).map_err(bad)?, stamp))
 }
 
 /// Tells one version of a file from another.
@@ -75,10 +55,8 @@ fn read_trusted(path: &Path, user: User) -> Result<(Vec<u8>, Stamp), String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     // Checked by name first: opening a device can have side effects, and the error for a socket would be unclear.
     check_file(&fs::symlink_metadata(path).map_err(unreadable)?, user)?;
-    // If the file was replaced meanwhile: do not follow a link, and do not block on a FIFO.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| unreadable(error.into()))?;
-    let mut file = File::from(file);
+    // The file may have been replaced meanwhile.
+    let mut file = open_itself(path).map_err(unreadable)?;
     let meta = file.metadata().map_err(unreadable)?;
     check_file(&meta, user)?;
     let mut text = Vec::new();
@@ -111,83 +89,45 @@ fn check_file(meta: &Metadata, user: User) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the text of a schema file.
-///
-/// # Errors
-///
-/// What is wrong with it, as a phrase that follows the file's name.
-pub fn parse_schema_file(text: &Bytes) -> Result<ToolList, String> {
-    let utf8 = std::str::from_utf8(text).map_err(|error| format!("is not UTF-8: {error}"))?;
-    let keys = ["name", "description", "input_schema", "title", "output_schema", "annotations", "meta"];
-    let entries = list_of_members(utf8, &keys).ok_or_else(|| fault(utf8))?;
-    let tools = entries.into_iter().enumerate().map(|(place, entry)| read_tool(place, entry, text));
-    let tools = tools.collect::<Result<Option<_>, _>>()?.ok_or_else(|| fault(utf8))?;
+/// Reads the text of a schema file; the error is a phrase that follows the file's name.
+fn parse_schema_file(text: &[u8]) -> Result<ToolList, String> {
+    let items: Vec<&RawValue> = serde_json::from_slice(text).map_err(|error| {
+        if error.is_data() { "is not a JSON array".into() } else { format!("is not JSON: {error}") }
+    })?;
+    let tool = |(item, number): (&RawValue, usize)| {
+        let tool: ToolSpec = object(item.get())
+            .map_err(|error| format!("has a tool that cannot be used, number {number}: {error}"))?;
+        if tool.name.is_empty() {
+            return Err(format!("has a tool with an empty name, number {number}"));
+        }
+        Ok(tool)
+    };
+    let tools = items.into_iter().zip(1..).map(tool).collect::<Result<_, _>>()?;
     ToolList::new(tools).map_err(|error| format!("cannot be used: {error}"))
 }
 
-/// Why a text is not a list of tools.
-fn fault(text: &str) -> String {
-    let items: Vec<&RawValue> = match serde_json::from_str(text) {
-        Ok(items) => items,
-        Err(error) if error.is_data() => return "is not a JSON array".into(),
-        Err(error) => return format!("is not JSON: {error}"),
-    };
-    let faults = items.iter().zip(1..).find_map(|(item, number)| {
-        let error = serde_json::from_str::<Entry<'_>>(item.get()).err()?;
-        Some(format!("has a tool that cannot be used, number {number}: {error}"))
-    });
-    faults.unwrap_or_else(|| "cannot be used".into())
-}
-
-/// A tool of the file; `None` if a required member is missing or has the wrong type.
-fn read_tool(place: usize, entry: Members<'_, 7>, text: &Bytes) -> Result<Option<ToolSpec>, String> {
-    let [name, description, input_schema, optional @ ..] = entry;
-    let [title, output_schema, annotations, meta] =
-        optional.map(|member| member.filter(|value| value.get() != "null"));
-    let read = |member: Span<'_>| member.decode::<String>().ok();
-    let (Some(name), Some(description), Some(input_schema)) =
-        (name.and_then(read), description.and_then(read), input_schema)
-    else {
-        return Ok(None);
-    };
-    if name.is_empty() {
-        return Err(format!("has a tool with an empty name, number {}", place + 1));
-    }
-    let Some(title) = title.map_or(Some(None), |title| read(title).map(Some)) else { return Ok(None) };
-    let object = |member: &str, value: Span<'_>| {
-        if value.get().starts_with('{') {
-            return Ok(RawJson::span(text, value));
-        }
-        Err(format!("has a tool `{name}` whose `{member}` is not a JSON object"))
-    };
-    let input_schema = object("input_schema", input_schema)?;
-    let output_schema = output_schema.map(|value| object("output_schema", value)).transpose()?;
-    let annotations = annotations.map(|value| object("annotations", value)).transpose()?;
-    let meta = meta.map(|value| object("meta", value)).transpose()?;
-    let mut tool = ToolSpec::new(name, description, input_schema);
-    (tool.title, tool.output_schema, tool.annotations, tool.meta) = (title, output_schema, annotations, meta);
-    Ok(Some(tool))
-}
-
 /// The text of a schema file for `tools`.
-#[must_use]
-pub fn write_schema_file(tools: &ToolList) -> Vec<u8> {
-    fn raw(json: &RawJson) -> &RawValue {
-        serde_json::from_str(json.as_str()).expect("raw JSON is JSON by construction")
-    }
-    let entries: Vec<_> = tools
-        .iter()
-        .map(|tool| Entry {
-            name: tool.name.clone(),
-            description: tool.description.clone(),
-            input_schema: raw(&tool.input_schema),
-            title: tool.title.clone(),
-            output_schema: tool.output_schema.as_ref().map(raw),
-            annotations: tool.annotations.as_ref().map(raw),
-            meta: tool.meta.as_ref().map(raw),
-        })
-        .collect();
-    serde_json::to_vec(&entries).expect("strings and raw JSON can always be written")
+pub(crate) fn write_schema_file(tools: &ToolList) -> Vec<u8> {
+    let quoted = |text: &str| serde_json::Value::from(text);
+    let tool = |tool: &ToolSpec| {
+        let ToolSpec { name, description, input_schema, .. } = tool;
+        let title = tool.title.as_deref().map(|title| quoted(title).to_string());
+        let (name, description) = (quoted(name), quoted(description));
+        let mut text =
+            format!(r#"{{"name":{name},"description":{description},"input_schema":{input_schema}"#);
+        for (key, value) in [
+            ("title", title.as_deref()),
+            ("output_schema", tool.output_schema.as_ref().map(RawJson::as_str)),
+            ("annotations", tool.annotations.as_ref().map(RawJson::as_str)),
+            ("meta", tool.meta.as_ref().map(RawJson::as_str)),
+        ] {
+            if let Some(value) = value {
+                text.push_str(&format!(r#","{key}":{value}"#));
+            }
+        }
+        text + "}"
+    };
+    format!("[{}]", tools.iter().map(tool).collect::<Vec<_>>().join(",")).into()
 }
 
 #[cfg(test)]
@@ -199,21 +139,21 @@ mod tests {
     #[test]
     fn a_file_with_only_the_three_fields_loads_and_comes_back_the_same() {
         let text = r#"[{"name":"a","description":"A","input_schema":{"type": "object"}}]"#;
-        let tools = parse_schema_file(&text.into()).unwrap();
+        let tools = parse_schema_file(text.as_bytes()).unwrap();
         assert_eq!(write_schema_file(&tools), text.as_bytes());
     }
 
     #[test]
     fn everything_optional_survives() {
         let text = r#"[{"name":"a","description":"A","input_schema":{},"title":"T","output_schema":{"x":1},"annotations":{"readOnlyHint":true,"new":1},"meta":{"m":[]}}]"#;
-        let tools = parse_schema_file(&text.into()).unwrap();
+        let tools = parse_schema_file(text.as_bytes()).unwrap();
         assert_eq!(write_schema_file(&tools), text.as_bytes());
     }
 
     #[test]
     fn unknown_fields_and_nulls_are_fine() {
         let text = r#"[{"name":"a","description":"","input_schema":{},"title":null,"meta":null,"new":5}]"#;
-        assert!(parse_schema_file(&text.into()).unwrap().get("a").unwrap().meta.is_none());
+        assert!(parse_schema_file(text.as_bytes()).unwrap().get("a").unwrap().meta.is_none());
     }
 
     #[test]
@@ -239,15 +179,13 @@ mod tests {
             ),
             (
                 r#"[{"name":"a","description":"","input_schema":[]}]"#,
-                "has a tool `a` whose `input_schema` is not a JSON object",
+                "has a tool that cannot be used, number 1: it is not a JSON object at line 1 column 47",
             ),
         ];
         for (text, want) in rows {
-            assert_eq!(parse_schema_file(&text.to_owned().into()).unwrap_err(), want, "{text}");
+            assert_eq!(parse_schema_file(text.as_bytes()).unwrap_err(), want, "{text}");
         }
-        assert!(
-            parse_schema_file(&Bytes::from_static(b"[\"\xff\"]")).unwrap_err().starts_with("is not UTF-8")
-        );
+        assert!(parse_schema_file(b"[\"\xff\"]").is_err());
     }
 
     /// Reads a file on a separate thread, since a blocking read would never return.

@@ -1,31 +1,38 @@
 //! Answers the calls that arrive on a socket.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::trace::{Outcome, Process, Tracer};
+use crate::trace::{Outcome, Tracer};
 use crate::{
     Budget, CallEvent, CancellationToken, Client, Dispatcher, RawJson, RunningCall, ToolError, ToolSource,
 };
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 use crate::ipc::IpcError;
 use crate::ipc::connection::Connection;
-use crate::ipc::fork::Private;
+use crate::ipc::fork::ForkGuard;
 use crate::ipc::frame::check_size;
-use crate::ipc::message::{Ask, BadRequest, Parts, Reply, Request, read_request, write_reply};
-use crate::ipc::outbox::{Outbox, Place};
+use crate::ipc::message::{
+    Ask, BadRequest, Parts, Reply, Request, Watched, read_request, write_reply, write_watched,
+};
 use crate::ipc::questions::{News, Questions};
-use crate::ipc::watch::Watchers;
 
 /// Connections served at a time; further ones wait unaccepted.
-pub const MAX_CONNECTIONS: usize = 1024;
+const MAX_CONNECTIONS: usize = 1024;
+
+/// How many connections may wait for a change of the tools. The others are for calls.
+const MAX_WATCHERS: usize = MAX_CONNECTIONS / 2;
 
 /// How many bytes of large requests are held at a time, over all connections; further ones wait.
 const MAX_REQUEST_BYTES: usize = 256 * 1024 * 1024;
+
+/// How many bytes of large answers are held at a time until they are read; a further one becomes an error.
+const MAX_ANSWER_BYTES: usize = 512 * 1024 * 1024;
 
 /// The pause after a failed accept, for example when the process has no descriptor or memory left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -35,55 +42,51 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Each connection carries one call at a time. Calls on different connections run in parallel, except for those of
 /// exclusive tools, which take turns. Closing a connection cancels its call.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub(crate) struct Server(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
     dispatcher: Dispatcher,
     requests: Budget,
-    answers: Outbox,
-    watchers: Watchers,
+    answers: Budget,
+    /// The revision of the schema file.
+    revision: watch::Receiver<u64>,
+    watchers: Semaphore,
+    /// How many calls have begun.
+    calls: AtomicU64,
 }
 
 impl Server {
-    /// A server for `source`.
-    pub fn new(source: Arc<dyn ToolSource>) -> Self {
-        Self::traced(source, Tracer::without_file(Process::Parent), None)
-    }
-
-    /// The same; reports each call to `tracer`, and notifies bridges of each new `revision` of the schema file.
-    pub(crate) fn traced(
-        source: Arc<dyn ToolSource>,
-        tracer: Tracer,
-        revision: Option<watch::Receiver<u64>>,
-    ) -> Self {
-        let requests = Budget::new(MAX_REQUEST_BYTES);
-        let (dispatcher, watchers) = (Dispatcher::new(source, tracer), Watchers::new(revision));
-        Self { dispatcher, requests, answers: Outbox::default(), watchers }
+    /// A server for `source` that reports each call to `tracer`, and notifies bridges of each new `revision` of the
+    /// schema file.
+    pub(crate) fn new(source: Arc<dyn ToolSource>, tracer: Tracer, revision: watch::Receiver<u64>) -> Self {
+        Self(Arc::new(Shared {
+            dispatcher: Dispatcher::new(source, tracer),
+            requests: Budget::new(MAX_REQUEST_BYTES),
+            answers: Budget::new(MAX_ANSWER_BYTES),
+            revision,
+            watchers: Semaphore::new(MAX_WATCHERS),
+            calls: AtomicU64::new(0),
+        }))
     }
 
     /// Serves `listener` until `stop` is cancelled; then ends all calls and connections.
-    pub async fn serve(&self, listener: UnixListener, stop: CancellationToken) {
-        self.serve_private(Private::new(listener), stop).await;
-    }
-
-    pub(crate) async fn serve_private(&self, listener: Private<UnixListener>, stop: CancellationToken) {
+    pub(crate) async fn serve(self, listener: (ForkGuard, UnixListener), stop: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(_) = connections.join_next() => {}
-                accepted = self.accept(listener.get()), if connections.len() < MAX_CONNECTIONS => {
-                    let server = self.clone();
-                    let conversation = async move {
-                        match server.converse(accepted).await {
-                            Ok(()) => {}
-                            // A peer may close at any time, so this is no warning.
-                            Err(IpcError::Io { error } | IpcError::Unsent { error }) => {
-                                tracing::debug!(%error, "connection lost");
-                            }
-                            Err(error) => tracing::warn!(%error, "connection ended"),
-                        }
-                    };
-                    connections.spawn(conversation.in_current_span());
+                accepted = listener.1.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
+                    Ok((stream, _)) => {
+                        let shared = Arc::clone(&self.0);
+                        connections.spawn(async move { shared.serve_one(stream).await }.in_current_span());
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection, trying again");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
                 }
             }
         }
@@ -91,29 +94,25 @@ impl Server {
         drop(listener);
         connections.shutdown().await;
     }
+}
 
-    /// The next connection. After a failure, such as a lack of descriptors, it waits and tries again.
-    async fn accept(&self, listener: &UnixListener) -> UnixStream {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => return stream,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection, trying again");
-                    // The connection that cannot be accepted may carry a call, so watchers have to give up their
-                    // descriptors.
-                    self.watchers.hang_up();
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+impl Shared {
+    async fn serve_one(&self, stream: UnixStream) {
+        match self.converse(stream).await {
+            Ok(()) => {}
+            // A peer may close at any time, so this is no warning.
+            Err(IpcError::Io { error } | IpcError::Unsent { error }) => {
+                tracing::debug!(%error, "connection lost");
             }
+            Err(error) => tracing::warn!(%error, "connection ended"),
         }
     }
 
     /// Serves one connection to its end.
     async fn converse(&self, stream: UnixStream) -> Result<(), IpcError> {
         let pid = stream.peer_cred()?.pid().and_then(|pid| pid.try_into().ok());
-        let mut connection = Connection::new(stream)?.within(self.requests.clone());
-        let mut client = Arc::<Client>::default();
-        Arc::make_mut(&mut client).pid = pid;
+        let mut connection = Connection::new(stream, self.requests.clone())?;
+        let mut client = Arc::new(Client { pid, ..Client::default() });
         loop {
             let request = match connection.reader.read_frame().await {
                 Ok(Some(frame)) => read_request(&frame),
@@ -124,54 +123,42 @@ impl Server {
             match request {
                 Ok(Request::Watch(known)) => {
                     let answer = tokio::select! {
-                        answer = self.watchers.answer(known) => answer,
-                        () = connection.reader.closed() => None,
+                        answer = self.watched(known) => answer,
+                        () = connection.reader.closed() => return Ok(()),
                     };
-                    let Some(answer) = answer else { return Ok(()) };
                     connection.send(&answer).await?;
                 }
                 // The answer arrived after the end of its call.
                 Ok(Request::Answer) => {}
                 Ok(Request::Call(mut call, introduced)) => {
                     if let Some(introduced) = introduced {
-                        client = Arc::new(introduced);
-                        Arc::make_mut(&mut client).pid = pid;
+                        client = Arc::new(Client { pid, ..introduced });
                     }
                     call.meta.client = Some(Arc::clone(&client));
-                    self.watchers.count();
+                    self.calls.fetch_add(1, Ordering::Relaxed);
                     let name = call.name.clone();
                     tracing::debug!(tool = name, bytes = call.arguments.as_bytes().len(), "call");
-                    let running = match self.dispatcher.call(call, None) {
-                        Ok(running) => running,
-                        Err(error) => {
-                            connection.send(&write_reply(Reply::Error(error))).await?;
-                            continue;
+                    match self.dispatcher.call(call, None) {
+                        Ok(running) => {
+                            // At once, because the answer may have to wait until a report is read.
+                            let mut running = running.map(|outcome| self.held(&name, outcome));
+                            let Some(outcome) = follow(&mut connection, &mut running).await? else {
+                                tracing::debug!(tool = name, "call cancelled: its connection closed");
+                                return Ok(());
+                            };
+                            connection.send(&write_reply(outcome.into())).await?;
+                            running.written();
                         }
-                    };
-                    let place = Mutex::new(None);
-                    // At once, because the answer may have to wait until a report is read.
-                    let mut running = running.map(|outcome| {
-                        let reply = write_reply(as_reply(outcome.clone()));
-                        let placed = self.put(&name, reply.size())?;
-                        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(placed);
-                        outcome
-                    });
-                    let Some(answer) = self.answer(&mut connection, &name, &mut running).await? else {
-                        return Ok(());
-                    };
-                    let place = place.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    let place = place.unwrap_or_else(|| self.answers.put_small());
-                    connection.send_from(&place, &answer).await?;
-                    running.written();
+                        Err(error) => connection.send(&write_reply(Reply::Error(error))).await?,
+                    }
                 }
                 Err(BadRequest::Refused(error)) => {
                     connection.send(&write_reply(Reply::Error(error))).await?;
                 }
                 Err(BadRequest::Invalid(error)) => {
                     // After this error the connection is closed: where the next message begins is unknown.
-                    let last =
-                        write_reply(Reply::Error(ToolError::new(error.type_name(), error.to_string())));
-                    connection.send(&last).await?;
+                    let last = ToolError::new(error.type_name(), error.to_string());
+                    connection.send(&write_reply(Reply::Error(last))).await?;
                     connection.writer.close().await;
                     connection.reader.drain().await;
                     return Err(error);
@@ -180,67 +167,60 @@ impl Server {
         }
     }
 
-    /// Runs a call; `None` if the peer closed the connection, which cancels it.
-    async fn answer(
-        &self,
-        connection: &mut Connection,
-        name: &str,
-        running: &mut RunningCall<'_>,
-    ) -> Result<Option<Parts>, IpcError> {
-        tokio::select! {
-            biased;
-            () = self.answers.room() => {}
-            () = connection.reader.closed() => return Ok(None),
-        }
-        let mut questions = Questions::default();
-        loop {
-            let event = tokio::select! {
-                biased;
-                event = running.next() => event,
-                news = questions.next(&mut connection.reader) => match news? {
-                    News::Answered => continue,
-                    News::TakenBack(id) => {
-                        let back = write_reply(Reply::Ask(Ask::taken_back(id)));
-                        running.during(connection.send(&back)).await?;
-                        continue;
-                    }
-                    News::Closed => {
-                        tracing::debug!(tool = name, "call cancelled: its connection closed");
-                        return Ok(None);
-                    }
-                },
-            };
-            let message = write_reply(match event {
-                CallEvent::Progress(report) => Reply::Progress(Some(report)),
-                CallEvent::Question(asked) => Reply::Ask(questions.put(asked)),
-                CallEvent::Done(outcome) => return Ok(Some(write_reply(as_reply(outcome)))),
-            });
-            running.during(connection.send(&message)).await?;
+    /// Waits until the schema file's revision differs from `known`.
+    async fn watched(&self, known: Option<u64>) -> Parts {
+        let Ok(_permit) = self.watchers.try_acquire() else {
+            let text = format!("{MAX_WATCHERS} connections wait for a change, which is the limit");
+            return write_reply(Reply::Error(ToolError::new("IPCError", text)));
+        };
+        let mut revision = self.revision.clone();
+        match revision.wait_for(|now| Some(*now) != known).await.map(|now| *now) {
+            Ok(revision) => write_watched(Watched { revision, calls: self.calls.load(Ordering::Relaxed) }),
+            // The session has ended, and so will this connection.
+            Err(_) => std::future::pending().await,
         }
     }
 
-    /// Reserves room for an answer; the error replaces it if it is too large or there is no room.
-    fn put(&self, tool: &str, size: usize) -> Result<Place, ToolError> {
-        let (type_name, reason) = match check_size(size) {
-            Ok(()) => match self.answers.put(size) {
-                Ok(place) => return Ok(place),
-                Err(limit) => {
-                    let text = format!(
-                        "{limit} bytes of answers wait to be read, which is the limit; this one has {size}"
-                    );
-                    ("IPCError", text)
+    /// Counts an answer until it has been read; replaces it with an error if it is too large or there is no room.
+    fn held(&self, tool: &str, outcome: Result<RawJson, ToolError>) -> Result<RawJson, ToolError> {
+        let size = write_reply(outcome.clone().into()).size();
+        let (type_name, reason) = match (check_size(size), outcome) {
+            (Ok(()), Ok(result)) => match self.answers.hold(result, size) {
+                Some(result) => return Ok(result),
+                None => {
+                    let limit =
+                        format!("{MAX_ANSWER_BYTES} bytes of answers wait to be read, which is the limit");
+                    ("IPCError", format!("{limit}; this one has {size}"))
                 }
             },
-            Err(error) => (error.type_name(), error.to_string()),
+            (Ok(()), error) => return error,
+            (Err(error), _) => (error.type_name(), error.to_string()),
         };
         let text = format!("the answer of tool `{tool}` cannot be sent: {reason}");
         Err(ToolError::new(type_name, text).called(Outcome::TransportError))
     }
 }
 
-fn as_reply(outcome: Result<RawJson, ToolError>) -> Reply {
-    match outcome {
-        Ok(result) => Reply::Result(result),
-        Err(error) => Reply::Error(error),
+/// Runs a call to its end; `None` if the peer closed the connection, which cancels it.
+async fn follow(
+    connection: &mut Connection,
+    running: &mut RunningCall<'_>,
+) -> Result<Option<Result<RawJson, ToolError>>, IpcError> {
+    let mut questions = Questions::default();
+    loop {
+        let message = tokio::select! {
+            biased;
+            event = running.next() => match event {
+                CallEvent::Progress(report) => Reply::Progress(Some(report)),
+                CallEvent::Question(asked) => Reply::Ask(questions.put(asked)),
+                CallEvent::Done(outcome) => return Ok(Some(outcome)),
+            },
+            news = questions.next(&mut connection.reader) => match news? {
+                News::Answered => continue,
+                News::TakenBack(id) => Reply::Ask(Ask::taken_back(id)),
+                News::Closed => return Ok(None),
+            },
+        };
+        running.during(connection.send(&write_reply(message))).await?;
     }
 }

@@ -13,12 +13,13 @@ use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
+use crate::ipc::IpcError;
 use crate::ipc::files::{SessionFiles, SessionId, session_dir};
 use crate::ipc::locate::{BridgeCommand, bridge_executable};
 use crate::ipc::names::{NameEntry, check_name, names_dirs};
 use crate::ipc::schema_file::write_schema_file;
-use crate::ipc::sweep::sweep_briefly;
-use crate::ipc::{IpcError, Server};
+use crate::ipc::server::Server;
+use crate::ipc::sweep::sweep;
 
 /// The environment variable that tells a bridge how to introduce itself, as JSON. The bridge does not contact the
 /// session before the first call.
@@ -168,13 +169,13 @@ impl SessionBuilder {
 
     /// Starts the session: removes the files of dead sessions, creates its own, and serves.
     ///
-    /// When this returns, a bridge can connect. Needs a tokio runtime, which must keep running. In a directory with
-    /// very many files, those of dead sessions may be removed later.
+    /// When this returns, a bridge can connect. Needs a tokio runtime, which must keep running.
     ///
     /// # Errors
     ///
     /// When the directory does not exist, cannot be written, is full, or its path is too long; when the name is
     /// invalid, or other users can access the directory of names; when the trace cannot be written.
+    #[expect(clippy::unused_async, reason = "it is the form of every start, and needs a runtime")]
     pub async fn start(self) -> Result<Session, IpcError> {
         self.name.as_deref().map(check_name).transpose()?;
         let trace = trace_path(self.trace.as_deref());
@@ -185,22 +186,20 @@ impl SessionBuilder {
             let dir = dir.clone();
             move |error| IpcError::Start { dir, what, error }
         };
-        sweep_briefly(&dir).await.map_err(failed("cannot read the directory"))?;
+        sweep(&dir).map_err(failed("cannot read the directory"))?;
         // Before the list is read, so that later changes are noticed.
         let changes = self.source.changes();
         let list = self.source.tools();
-        let (files, listener) = SessionFiles::create(&dir, self.id, &write_schema_file(&list))?;
-        let listener = listener.try_map(UnixListener::from_std).map_err(failed("cannot listen"))?;
+        let (files, listener, guard) = SessionFiles::create(&dir, self.id, &write_schema_file(&list))?;
+        let listener = (guard, UnixListener::from_std(listener).map_err(failed("cannot listen"))?);
 
         let stop = CancellationToken::new();
         let id = self.id.text();
         let tools = list.len() as u64;
         tracer.note(|| What::SessionStart { session: id.clone(), tools });
         let revision = watch::Sender::new(0);
-        let server = Server::traced(Arc::clone(&self.source), tracer.clone(), Some(revision.subscribe()));
-        let stopped = stop.clone();
-        let server =
-            tokio::spawn(async move { server.serve_private(listener, stopped).await }.in_current_span());
+        let server = Server::new(Arc::clone(&self.source), tracer.clone(), revision.subscribe());
+        let server = tokio::spawn(server.serve(listener, stop.clone()).in_current_span());
         tracing::debug!(socket = %files.socket().display(), "session started");
         let session = Session {
             socket: files.socket().into(),

@@ -1,172 +1,221 @@
-//! Removes files of dead sessions before a start, within a short time.
+//! Finds sessions by their files, and removes files of dead ones.
 
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io;
-use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use tokio::sync::oneshot;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
-use crate::ipc::remains::{finish, remove_dead, sweep};
-use crate::ipc::search::Search;
+use crate::ipc::files::{FileKind, SessionId, open_itself};
+use crate::ipc::user::User;
 
-/// How many entries of a directory are swept without a thread.
-const FEW_ENTRIES: usize = 256;
+/// Files of other implementations must be at least this old before they are removed.
+const FOREIGN_AGE: Duration = Duration::from_secs(60);
 
-/// How long a start waits for the sweep of a larger directory.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// What is known about a session from its files.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SessionInfo {
+    /// The path of its socket, whether or not it exists.
+    pub socket: PathBuf,
+    /// The path of its schema file, whether or not it exists.
+    pub schema: PathBuf,
+    /// Its state.
+    pub state: SessionState,
+    /// When its socket was created; if there is none, when its newest file was.
+    pub since: SystemTime,
+}
 
-/// The rest of a sweep.
-type Work = Box<dyn FnOnce() + Send>;
+/// The state of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionState {
+    /// Its process is running.
+    Live,
+    /// Its process is gone and its files are left.
+    Stale,
+    /// Its socket refuses connections, but it may be starting: it belongs to another implementation and is younger
+    /// than a minute.
+    Unclear,
+}
 
-/// Removes the files of dead sessions in `dir`, as [`sweep`] does. In a directory with many files, a thread
-/// continues while the session starts. That is safe: a sweep never touches live or starting sessions.
+/// The sessions of this user in `dir`.
 ///
 /// # Errors
 ///
 /// When the directory cannot be read.
-pub(crate) async fn sweep_briefly(dir: &Path) -> io::Result<()> {
-    sweep_with(dir, |work| {
-        // Not a thread of the runtime, which would wait for it when it shuts down.
-        std::thread::Builder::new().name("session-sweep".into()).spawn(work).map(drop)
-    })
-    .await
+pub fn sessions(dir: &Path) -> io::Result<Vec<SessionInfo>> {
+    let found = found(dir)?.into_iter().filter_map(|(id, seen)| Remains::look(dir, id, seen));
+    Ok(found.map(|remains| remains.info).collect())
 }
 
-async fn sweep_with(dir: &Path, spawn: impl FnOnce(Work) -> io::Result<()>) -> io::Result<()> {
-    let mut search = Search::begin(dir)?;
-    // For few entries a thread would cost more; and this way the sweep is complete, however busy the machine is.
-    if search.read(FEW_ENTRIES)? {
-        remove_dead(search);
-        return Ok(());
-    }
-    let Some(turn) = Turn::take() else { return Ok(()) };
-    let (running, ended) = oneshot::channel::<()>();
-    let work = move || {
-        let _until_then = (turn, running);
-        if let Err(error) = finish(search) {
-            tracing::warn!(%error, "cannot look for files of dead sessions");
-        }
-    };
-    if let Err(error) = spawn(Box::new(work)) {
-        tracing::debug!(%error, "cannot start a thread to look for files of dead sessions");
-        sweep(dir)?;
-        return Ok(());
-    }
-    _ = tokio::time::timeout(PATIENCE, ended).await;
-    Ok(())
+/// Removes the files of this user's dead sessions in `dir`, and returns these sessions.
+///
+/// Live and starting sessions, other users' files and links are never touched. What cannot be examined or removed is
+/// skipped.
+///
+/// # Errors
+///
+/// When the directory cannot be read.
+pub fn sweep(dir: &Path) -> io::Result<Vec<SessionInfo>> {
+    Ok(found(dir)?.into_iter().filter_map(|(id, seen)| remove_if_dead(dir, id, seen)).collect())
 }
 
-/// The pid of the process whose thread sweeps; 0 if there is none. A fork copies this value but not the thread, so
-/// the pid is compared.
-static SWEEPING: AtomicU32 = AtomicU32::new(0);
-
-/// The right to sweep on a thread. Only one exists at a time, so that a process that starts many sessions is not
-/// busy with sweeping only; without it, the sweep is left to a later start.
-struct Turn;
-
-impl Turn {
-    fn take() -> Option<Self> {
-        let own = std::process::id();
-        (SWEEPING.swap(own, Ordering::AcqRel) != own).then_some(Self)
+/// Removes the files of the session with that socket, if it is dead.
+pub(crate) fn sweep_session(socket: &Path) {
+    if let (Some(dir), Some((id, _))) = (socket.parent(), socket.file_name().and_then(SessionId::of)) {
+        remove_if_dead(dir, id, Vec::new());
     }
 }
 
-impl Drop for Turn {
-    fn drop(&mut self) {
-        SWEEPING.store(0, Ordering::Release);
+/// The files in a directory that have names of sessions' files.
+fn found(dir: &Path) -> io::Result<BTreeMap<SessionId, Vec<PathBuf>>> {
+    let mut found = BTreeMap::<_, Vec<_>>::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if let Some((id, _)) = SessionId::of(&entry.file_name()) {
+            found.entry(id).or_default().push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+fn remove_if_dead(dir: &Path, id: SessionId, seen: Vec<PathBuf>) -> Option<SessionInfo> {
+    let remains = Remains::look(dir, id, seen).filter(|it| it.info.state == SessionState::Stale)?;
+    let mut is_gone = true;
+    // Sockets before schema files, in the order in which a session removes them.
+    for path in remains.sockets.iter().chain(&remains.schemas) {
+        match fs::remove_file(path) {
+            Ok(()) => tracing::debug!(path = %path.display(), "removed a file of a dead session"),
+            // Another process is sweeping too.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                is_gone = false;
+                tracing::warn!(path = %path.display(), %error, "cannot remove a dead session's file");
+            }
+        }
+    }
+    is_gone.then_some(remains.info)
+}
+
+/// A session's files.
+struct Remains {
+    info: SessionInfo,
+    sockets: Vec<PathBuf>,
+    schemas: Vec<PathBuf>,
+    /// Held while a dead session's files are examined and removed.
+    _locks: Vec<File>,
+}
+
+impl Remains {
+    fn look(dir: &Path, id: SessionId, mut paths: Vec<PathBuf>) -> Option<Self> {
+        // A file that was created while the directory was read may be missing in the listing, although a later one
+        // is there.
+        paths.extend([id.unfinished_socket(dir), id.socket(dir), id.schema(dir)]);
+        paths.sort();
+        paths.dedup();
+        let user = User::of_this_process();
+        let (mut since, mut listening) = (SystemTime::UNIX_EPOCH, None);
+        let (mut sockets, mut schemas) = (Vec::new(), Vec::new());
+        for path in paths {
+            let meta = match fs::symlink_metadata(&path) {
+                Ok(meta) => meta,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                // This may be the file that shows that the session is alive.
+                Err(_) => return None,
+            };
+            let (_, kind) = path.file_name().and_then(SessionId::of)?;
+            // Other users may create files with our names; these must not keep us from judging our own files.
+            if !user.is(meta.uid()) || !kind.is(meta.file_type()) {
+                continue;
+            }
+            let modified = meta.modified().unwrap_or_else(|_| SystemTime::now());
+            since = since.max(modified);
+            match kind {
+                FileKind::Socket => {
+                    listening = listening.max(Some(modified));
+                    sockets.push(path);
+                }
+                FileKind::Schema => schemas.push(path),
+            }
+        }
+        if sockets.is_empty() && schemas.is_empty() {
+            return None;
+        }
+        let is_young = since.elapsed().unwrap_or_default() <= FOREIGN_AGE;
+        let mut locks = Vec::new();
+        let state = schemas.iter().find_map(|schema| match try_lock(user, schema) {
+            Ok(Some(lock)) => {
+                locks.push(lock);
+                None
+            }
+            Ok(None) => Some(SessionState::Live),
+            // Removed meanwhile, or unreadable: not provably dead.
+            Err(_) => Some(SessionState::Unclear),
+        });
+        let state = match state {
+            Some(state) => state,
+            None if !sockets.iter().all(|socket| refuses(socket)) => SessionState::Live,
+            // A session of ours without a lock is dead. One of another implementation could be starting, and its
+            // schema file could belong to a socket of another name.
+            None if id.is_ours() || !(is_young || sockets.is_empty()) => SessionState::Stale,
+            None => SessionState::Unclear,
+        };
+        // Other implementations may write the id in another way.
+        let named =
+            |paths: &[PathBuf]| paths.iter().find(|path| path.extension() != Some("tmp".as_ref())).cloned();
+        let info = SessionInfo {
+            socket: named(&sockets).unwrap_or_else(|| id.socket(dir)),
+            schema: named(&schemas).unwrap_or_else(|| id.schema(dir)),
+            state,
+            // Changed tools mean a new schema file, so the socket's time is used.
+            since: listening.unwrap_or(since),
+        };
+        Some(Self { info, sockets, schemas, _locks: locks })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::ipc::files::SessionId;
-
-    /// Tests of one process share the turn.
-    fn alone() -> MutexGuard<'static, ()> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Takes the lock of a schema file; `None` if a session holds it.
+fn try_lock(user: User, path: &Path) -> io::Result<Option<File>> {
+    let file = open_itself(path)?;
+    let meta = file.metadata()?;
+    if !user.is(meta.uid()) || !meta.is_file() {
+        return Err(io::ErrorKind::PermissionDenied.into());
     }
-
-    /// A directory with a file of a dead session and this many others.
-    fn crowd(others: usize) -> (TempDir, std::path::PathBuf) {
-        let dir = TempDir::new().unwrap();
-        for number in 0..others {
-            std::fs::write(dir.path().join(number.to_string()), "").unwrap();
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {
+            // If it was replaced meanwhile, the session is alive.
+            let now = fs::symlink_metadata(path)?;
+            Ok(((now.dev(), now.ino()) == (meta.dev(), meta.ino())).then_some(file))
         }
-        let left = SessionId::random().schema(dir.path());
-        std::fs::write(&left, "[]").unwrap();
-        (dir, left)
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
     }
+}
 
-    fn block_on(work: impl Future<Output = io::Result<()>>) -> io::Result<()> {
-        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
-    }
+/// Whether a socket refuses connections. Any other error counts as listening.
+fn refuses(socket: &Path) -> bool {
+    let connect = || rustix::net::connect(probe()?, &SocketAddrUnix::new(socket)?);
+    matches!(connect(), Err(Errno::CONNREFUSED | Errno::NOENT))
+}
 
-    #[test]
-    fn a_small_directory_needs_no_thread() {
-        let (dir, left) = crowd(FEW_ENTRIES - 2);
-        block_on(sweep_with(dir.path(), |_| panic!("a thread"))).unwrap();
-        assert!(!left.exists());
-    }
+/// A non-blocking socket that is not inherited by a child started meanwhile.
+#[cfg(target_os = "linux")]
+fn probe() -> rustix::io::Result<OwnedFd> {
+    let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
 
-    #[test]
-    fn a_large_directory_is_not_waited_for_and_swept_once_at_a_time() {
-        let _alone = alone();
-        let (dir, left) = crowd(FEW_ENTRIES);
-        let mut held = None;
-        // The work is not run, so this only returns if it does not wait for it.
-        block_on(sweep_with(dir.path(), |work| {
-            held = Some(work);
-            Ok(())
-        }))
-        .unwrap();
-        assert!(left.exists());
-        block_on(sweep_with(dir.path(), |_| panic!("a second thread"))).unwrap();
-        held.unwrap()();
-        assert!(!left.exists());
-        // A sweep that has ended, or was dropped without running, does not block the next.
-        for _ in 0..2 {
-            let mut spawned = false;
-            block_on(sweep_with(dir.path(), |_| {
-                spawned = true;
-                Ok(())
-            }))
-            .unwrap();
-            assert!(spawned);
-        }
-    }
-
-    #[test]
-    fn the_turn_of_a_forked_parent_is_not_ours() {
-        let _alone = alone();
-        SWEEPING.store(std::process::id() + 1, Ordering::Release);
-        assert!(Turn::take().is_some());
-    }
-
-    #[test]
-    fn without_a_thread_the_start_sweeps_itself() {
-        let _alone = alone();
-        let (dir, left) = crowd(FEW_ENTRIES);
-        block_on(sweep_with(dir.path(), |_| Err(io::ErrorKind::WouldBlock.into()))).unwrap();
-        assert!(!left.exists());
-    }
-
-    #[test]
-    fn a_large_directory_is_swept_by_a_thread() {
-        let _alone = alone();
-        let (dir, left) = crowd(FEW_ENTRIES);
-        block_on(sweep_briefly(dir.path())).unwrap();
-        let until = std::time::Instant::now() + Duration::from_secs(10);
-        // On a busy machine the sweep continues after the start.
-        while left.exists() {
-            assert!(std::time::Instant::now() < until, "the thread has not swept");
-            std::thread::yield_now();
-        }
-    }
+#[cfg(not(target_os = "linux"))]
+fn probe() -> rustix::io::Result<OwnedFd> {
+    let probe = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&probe, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&probe, true)?;
+    Ok(probe)
 }

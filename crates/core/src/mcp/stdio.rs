@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::socket::{SocketReader, SocketWriter, watched};
+use crate::ipc::watched;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
@@ -21,6 +21,7 @@ use rustix::process::{Pid, getppid};
 use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
@@ -37,12 +38,12 @@ pub fn stdio() -> io::Result<(Stdin, Stdout, StdioClient)> {
     // Both are saved before either is changed: they may be the same descriptor.
     let (flags_in, flags_out) = (Flags::of(stdin)?, Flags::of(stdout)?);
     let input: Pin<Box<dyn AsyncRead + Send>> = match kind(stdin)? {
-        FileType::Socket => Box::pin(SocketReader::new(stdin.try_clone_to_owned()?)?),
+        FileType::Socket => Box::pin(socket(stdin)?),
         FileType::Fifo => Box::pin(pipe::Receiver::from_owned_fd(stdin.try_clone_to_owned()?)?),
         _ => Box::pin(tokio::io::stdin()),
     };
     let output: Pin<Box<dyn AsyncWrite + Send>> = match kind(stdout)? {
-        FileType::Socket => Box::pin(SocketWriter::new(stdout.try_clone_to_owned()?)?),
+        FileType::Socket => Box::pin(socket(stdout)?),
         FileType::Fifo => Box::pin(pipe::Sender::from_owned_fd(stdout.try_clone_to_owned()?)?),
         _ => Box::pin(tokio::io::stdout()),
     };
@@ -169,6 +170,12 @@ fn refuses(socket: &OwnedFd) -> bool {
     #[cfg(target_vendor = "apple")]
     let flags = SendFlags::DONTWAIT;
     matches!(send(socket, &[], flags), Err(Errno::PIPE | Errno::CONNRESET))
+}
+
+fn socket(fd: BorrowedFd<'_>) -> io::Result<UnixStream> {
+    let socket = std::os::unix::net::UnixStream::from(fd.try_clone_to_owned()?);
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
 }
 
 fn kind(fd: BorrowedFd<'_>) -> io::Result<FileType> {

@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 use toolbridge_core::ipc::{Session, SessionState, sessions, sweep};
@@ -215,73 +215,4 @@ fn what_is_not_a_session_file_takes_a_name_and_does_not_stop_the_sweep() {
         let left = files(dir.path());
         assert_eq!(left.len(), 5, "obstacle {number}: {left:?}");
     }
-}
-
-/// Blocks every removal in a directory, in the middle of a sweep.
-struct HoldUp {
-    dir: String,
-    removing: mpsc::SyncSender<()>,
-    go_on: std::sync::Mutex<mpsc::Receiver<()>>,
-}
-
-struct Removed<'a>(&'a str, bool);
-
-impl tracing::field::Visit for Removed<'_> {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        self.1 |= field.name() == "path" && format!("{value:?}").starts_with(self.0);
-    }
-}
-
-impl tracing::Subscriber for HoldUp {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "toolbridge_core::ipc::remains"
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut removed = Removed(&self.dir, false);
-        event.record(&mut removed);
-        if removed.1 {
-            _ = self.removing.try_send(());
-            _ = self.go_on.lock().unwrap().recv_timeout(PATIENCE);
-        }
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
-#[tokio::test]
-async fn a_start_does_not_wait_for_the_sweep_of_a_large_directory() {
-    let dir = TempDir::new().unwrap();
-    for number in 0..1_000 {
-        std::fs::write(dir.path().join(number.to_string()), "").unwrap();
-    }
-    leave_behind(dir.path(), OURS, Duration::ZERO);
-    let (removing, is_removing) = mpsc::sync_channel(1);
-    let (go_on, may_go_on) = mpsc::channel();
-    let hold_up =
-        HoldUp { dir: dir.path().display().to_string(), removing, go_on: std::sync::Mutex::new(may_go_on) };
-    // For the whole process, because the sweep runs on another thread; it ignores other tests' directories.
-    tracing::subscriber::set_global_default(hold_up).unwrap();
-    let session = Session::builder(tools()).dir(dir.path()).start().await.unwrap();
-    assert!(session.socket_path().exists());
-    // The sweep has removed the socket, and is blocked before the schema file.
-    is_removing.recv_timeout(PATIENCE).unwrap();
-    assert!(schema(dir.path(), OURS).exists(), "the start has waited for the sweep");
-    // It does not touch the session that has started meanwhile.
-    drop(go_on);
-    let until = Instant::now() + PATIENCE;
-    while schema(dir.path(), OURS).exists() {
-        assert!(Instant::now() < until, "the sweep does not continue");
-        std::thread::yield_now();
-    }
-    assert!(session.socket_path().exists() && session.schema_path().exists());
-    session.stop().await;
-    assert_eq!(files(dir.path()).len(), 1_000);
 }

@@ -241,7 +241,8 @@ impl<S: ToolSource> Parked<S> {
         let handle = tools::handle_of(&call.name, &call.arguments)?;
         let Some(handle) = Handle::parse(&handle) else { return Err(no_handle(&handle)) };
         let item = find(&self.results, &owner, handle)?;
-        let share = self.loaded.wait(u32::try_from(item.bytes).unwrap_or(MAX_BYTES).min(MAX_BYTES)).await;
+        let share =
+            self.loaded.wait(u32::try_from(item.bytes).unwrap_or(MAX_BYTES).min(MAX_BYTES) as usize).await;
         let (most_chars, save_to) = (self.limit_chars, self.save_to.clone());
         let work = blocking(move || {
             let text = item.load().map_err(|error| unreadable(&error))?;
