@@ -2,10 +2,9 @@
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, Ident, Pat, PatType, Result, Type};
-
-use crate::setting::unraw;
 
 /// A parameter, classified as far as its syntax allows.
 pub(crate) struct Parameter {
@@ -116,7 +115,7 @@ impl Parameter {
         let place = self.place();
         match &self.kind {
             Kind::Either(name) => {
-                let name = unraw(name);
+                let name = name.unraw().to_string();
                 Some(quote_spanned!(self.type_.span()=> (#name, #place.is_argument())))
             }
             _ => None,

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
+use syn::ext::IdentExt as _;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser as _;
-use syn::{Attribute, Error, Expr, ExprLit, Ident, Lit, LitStr, Meta, Result, Token, Type};
+use syn::{Attribute, Error, Expr, ExprLit, Ident, Lit, LitStr, Result, Token, Type};
 
 const KNOWN: &str = "`name`, `title`, `description`, `read_only`, `parallel`, `destructive`, `idempotent`, `open_world`, `timeout`, \
                      `output`, `always_load`, `max_result_chars`";
@@ -67,8 +68,7 @@ impl Settings {
             }
             "max_result_chars" => {
                 let example = "expected a number: `max_result_chars = 100_000`";
-                let value = meta.value()?.parse::<Lit>().map_err(|_| meta.error(example))?;
-                match &value {
+                match meta.value()?.parse::<Lit>().map_err(|_| meta.error(example))? {
                     Lit::Int(chars) if chars.base10_parse::<u32>().is_ok() => {
                         self.calls.extend(quote!(.max_result_chars(#chars)));
                     }
@@ -85,7 +85,7 @@ impl Settings {
     pub(crate) fn name(&self, function: &Ident) -> Result<LitStr> {
         match &self.name {
             Some(name) => Ok(name.clone()),
-            None => checked_name(LitStr::new(&unraw(function), function.span())),
+            None => checked_name(LitStr::new(&function.unraw().to_string(), function.span())),
         }
     }
 
@@ -107,7 +107,7 @@ impl Settings {
                 format!(
                     "the model has to know what `{}` does: write a doc comment (`/// Looks an order up.`), or \
                      `#[tool(description = \"…\")]`{}",
-                    unraw(function),
+                    function.unraw(),
                     if is_method { "; or `#[tool(skip)]`, if it is not a tool" } else { "" },
                 ),
             )),
@@ -118,22 +118,14 @@ impl Settings {
 
 /// The text of doc comments, without the leading space of each line.
 fn documentation(attributes: &[Attribute]) -> String {
-    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
-            _ => None,
-        },
+    let pairs = attributes.iter().filter_map(|attribute| attribute.meta.require_name_value().ok());
+    let lines = pairs.filter(|pair| pair.path.is_ident("doc")).filter_map(|pair| match &pair.value {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
         _ => None,
     });
-    let text: Vec<String> =
+    let text: Vec<_> =
         lines.map(|line| line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned()).collect();
     text.join("\n").trim().to_owned()
-}
-
-/// A name without the `r#` of a raw identifier.
-pub(crate) fn unraw(ident: &Ident) -> String {
-    let name = ident.to_string();
-    name.strip_prefix("r#").map(str::to_owned).unwrap_or(name)
 }
 
 /// `key` or `key = true` or `key = false`.
@@ -174,14 +166,10 @@ fn checked_name(name: LitStr) -> Result<LitStr> {
 fn millis(limit: &LitStr) -> Result<u64> {
     let text = limit.value();
     let digits = text.find(|char: char| !char.is_ascii_digit()).unwrap_or(text.len());
-    let unit = match &text[digits..] {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "min" => Some(60_000),
-        _ => None,
-    };
-    let millis =
-        text[..digits].parse::<u64>().ok().zip(unit).and_then(|(count, unit)| count.checked_mul(unit));
+    let units = [("ms", 1), ("s", 1_000), ("min", 60_000)];
+    let unit = units.iter().find_map(|(name, millis)| (text[digits..] == **name).then_some(*millis));
+    let count = text[..digits].parse::<u64>().ok();
+    let millis = count.zip(unit).and_then(|(count, unit)| count.checked_mul(unit));
     millis.filter(|millis| *millis > 0).ok_or_else(|| {
         let message = format!(
             "`{text}` is not a duration: write a whole number and `ms`, `s` or `min`, such as `\"5s\"`"
