@@ -182,7 +182,7 @@ mod tests {
         let objection = |input: Value| rules.objection("sort", None, &input);
         assert_eq!(objection(json!({ "a/b": [[], [[]]], "c": 1 })), None);
         let reason = objection(json!({ "a/b": [[], [5]], "c": 1 })).unwrap();
-        assert!(reason.ends_with("at `/a~1b/1/0`: the value is not of type \"array\""), "{reason}");
+        assert!(reason.ends_with("at `/a~1b/1/0`: want array, but got number"), "{reason}");
         assert!(objection(json!({ "a/b": [] })).unwrap().ends_with("at `/`: \"c\" is a required property"));
         assert!(objection(json!([])).is_some() && objection(Value::Null).is_some());
     }
@@ -234,10 +234,7 @@ mod tests {
             "{error}"
         );
         let error = rules(&[("Bash", "command", json!({ "pattern": "^(?!rm)" }))]).unwrap_err().to_string();
-        assert!(
-            error.contains("JSON Schema: /pattern: the pattern is not supported: look-around"),
-            "{error}"
-        );
+        assert!(error.contains("JSON Schema: ") && error.contains("look-around"), "{error}");
         let error = rules(&[("mcp__tools__*", "a", json!({}))]).unwrap_err().to_string();
         assert!(error.starts_with("`mcp__tools__*` is not the name of a tool; "), "{error}");
     }

@@ -38,7 +38,6 @@ pub mod toolset;
 pub use call::caller::Client;
 pub use call::context::{CallContext, States};
 pub use call::dispatcher::Dispatcher;
-pub use call::form::Form;
 pub use call::progress::Progress;
 pub use call::question::{Answer, Asked, Pending, Question};
 pub use call::running::{CallEvent, Listener, RunningCall};
@@ -52,14 +51,12 @@ pub use source::prefixed::{Prefixed, with_prefix};
 pub use source::selection::Selection;
 pub use source::{CallFuture, ToolSource};
 pub use tokio_util::sync::CancellationToken;
+pub use tool::arguments::Fault;
 pub use tool::call::{CallMeta, ToolCall};
 #[doc(hidden)]
 pub use tool::error::did_you_mean;
-pub use tool::error::{Hint, RegistrationError, ToolError, Warning, hint_of, with_causes};
-#[doc(hidden)]
-pub use tool::fault::Fault;
-pub use tool::flaw::{Flaw, MAX_RESULT_DEPTH, ResultSpan};
-pub use tool::json::{self, RawJson};
+pub use tool::error::{Hint, RegistrationError, ToolError, hint_of, with_causes};
+pub use tool::json::{self, MAX_RESULT_DEPTH, RawJson, ResultSpan};
 pub use tool::name::{MAX_FULL_NAME_CHARS, check_server_name, check_tool_name};
 pub use tool::result::{Content, ToolResult};
 #[doc(hidden)]
@@ -68,7 +65,7 @@ pub use tool::server_info::ServerInfo;
 pub use tool::spec::{DuplicateName, ToolList, ToolSpec};
 pub use toolset::extract::{FromContext, State};
 pub use toolset::handler::{FromArguments, IntoHandler, NoArgs};
-pub use toolset::returned::{IntoToolError, IntoToolResult, Json, ResultJson, Returned};
+pub use toolset::returned::{IntoToolError, IntoToolResult, Json};
 pub use toolset::tool::{IntoTools, Tool, schema_of};
 pub use toolset::{Toolset, ToolsetBuilder};
 

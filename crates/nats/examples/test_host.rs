@@ -99,7 +99,7 @@ fn tools(here: &Arc<Here>, says: &str) -> Toolset {
         let text = format!(
             r#"{{"content":[{{"type":"odd","n":1.50,"given":{arguments}}}],"_meta":{{"z":1,"a":12345678901234567890123}}}}"#
         );
-        toolbridge_core::ResultJson(RawJson::parse(text).unwrap())
+        toolbridge_core::ToolResult::complete(RawJson::parse(text).unwrap())
     };
     Toolset::builder()
         .with(Tool::new("nap", "Sleeps", worker("nap")).read_only())

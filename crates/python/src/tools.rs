@@ -6,10 +6,10 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
-use toolbridge::core::{DuplicateName, ResultJson, set};
+use toolbridge::core::{DuplicateName, set};
 use toolbridge::{
-    CallContext, ClaudeCodeError, Combined, RawJson, RegistrationError, Selection, Tool, ToolSource as _,
-    Toolset,
+    CallContext, ClaudeCodeError, Combined, RawJson, RegistrationError, Selection, Tool, ToolResult,
+    ToolSource as _, Toolset,
 };
 
 use crate::call::Asker;
@@ -151,7 +151,7 @@ impl Described {
             let (asker, threads, name) = (Arc::clone(&asker), threads.clone(), name.clone());
             let (id, tool) = (context.tool_use_id().map(Into::into), Arc::clone(&tool));
             let called = Some((tool, context));
-            async move { asker.ask(threads, name, arguments, id, called).await.map(ResultJson) }
+            async move { asker.ask(threads, name, arguments, id, called).await.map(ToolResult::complete) }
         };
         let mut tool = Tool::raw(self.name, self.description, self.input_schema, handler).unchecked();
         set!(tool: title = self.title, max_result_chars = self.max_result_chars);

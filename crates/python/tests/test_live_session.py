@@ -245,7 +245,7 @@ def test_a_rejected_tool_leaves_the_session_unchanged(short_path: Path) -> None:
         (Tool(greet, name="add"), "two tools are called `add`"),
         (Tool(add, name="math_greet"), "two tools are called `math_greet`"),
         (Tool(add, name="manual_find"), "two tools are called `manual_find`"),
-        (Tool(add, name="no good"), "tool name `no good` has characters other than"),
+        (Tool(add, name="no good"), "tool name `no good` is empty or has characters other than"),
         (Tool(add, name="slow", prepare=not_yet), "the `prepare` of `slow` waits for something"),
         (3, "a `int` is not a tool"),
     ]

@@ -52,6 +52,7 @@
 //! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
 //! | `nats` | the tools of many machines, over NATS: `toolbridge::nats` |
 //! | `testing` | a script in place of the model, for tests with the real CLI: `toolbridge::testing` |
+//! | `schema` | JSON Schemas are checked, those of [`Tool::raw`] and of results |
 //! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program provides the exporter |
 
 #[cfg(feature = "bridge")]
@@ -119,9 +120,8 @@ pub use toolbridge_core::park::{ParkError, Parked};
 pub use toolbridge_core::{
     Answer, CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content,
     FromArguments, FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs,
-    Prefixed, Progress, RawJson, RegistrationError, ResultJson, Returned, Selection, ServerInfo, State,
-    States, Tool, ToolCall, ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder,
-    Warning, hint_of,
+    Prefixed, Progress, RawJson, RegistrationError, Selection, ServerInfo, State, States, Tool, ToolCall,
+    ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, hint_of,
 };
 #[cfg(feature = "docs")]
 #[doc(hidden)]

@@ -17,12 +17,12 @@ fn every_failure_of_a_tool_is_an_error_result() {
         (
             "add",
             json!({ "a": "x", "b": 1 }),
-            "invalid arguments for tool `add`: at `/a`: the value is not of type \"number\" (type: ToolArgumentsError)",
+            "invalid arguments for tool `add`: at `/a`: invalid type: string, expected f64 (type: ToolArgumentsError)",
         ),
         (
             "add",
             json!({ "a": 1 }),
-            "invalid arguments for tool `add`: at `/`: \"b\" is a required property (type: ToolArgumentsError)",
+            "invalid arguments for tool `add`: at `/`: missing field `b` (type: ToolArgumentsError)",
         ),
         (
             "blob",

@@ -114,9 +114,7 @@ async fn run(source: &dyn ToolSource, call: ToolCall, context: CallContext) -> R
     // Toolsets catch their handlers' panics; a panic in any other source must not end its front either.
     match caught(async { source.call(call, context).await }.instrument(span)).await {
         // The results of every source and front pass this check.
-        Ok(Ok(result)) => {
-            result.into_result().map_err(|flaw| ToolError::Output { tool, reason: flaw.to_string() })
-        }
+        Ok(Ok(result)) => result.into_result().map_err(|reason| ToolError::Output { tool, reason }),
         Ok(Err(error)) => Err(error),
         Err(message) => Err(ToolError::Panicked { tool, message }),
     }

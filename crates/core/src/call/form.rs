@@ -1,12 +1,15 @@
 //! The form of a question: which types can be asked for, and how answers are read.
 
+use std::slice;
+
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::call::question::question_error;
-use crate::tool::arguments::{fault, with_integers};
-use crate::{Answer, RawJson, Schema, ToolError, schema_of};
+use crate::tool::arguments::read;
+use crate::tool::schema::Schema;
+use crate::{Answer, Fault, RawJson, ToolError, schema_of};
 
 /// The one field of a form that asks for a plain value.
 const FIELD: &str = "answer";
@@ -16,11 +19,11 @@ const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
 /// A form that a client can show: a flat object of strings, numbers, booleans and choices.
 #[derive(Debug)]
-pub struct Form {
+pub(crate) struct Form {
     /// The schema sent to the client.
     schema: RawJson,
-    /// The full schema of the type, which answers are checked against.
-    checked: Schema,
+    /// What answers are checked against, unless their type does it.
+    checked: Option<Schema>,
     /// Whether the form asks for a plain value, wrapped in an object with one field.
     is_plain: bool,
 }
@@ -32,7 +35,7 @@ impl Form {
     ///
     /// When `T` is neither a plain value nor a struct of plain values.
     pub(crate) fn of<T: JsonSchema>() -> Result<Self, ToolError> {
-        Self::new(&schema_of::<T>()).map_err(|reason| {
+        Self::unchecked(&schema_of::<T>()).map_err(|reason| {
             let name = std::any::type_name::<T>();
             question_error(format!("`{name}` cannot be asked for: {reason}"))
         })
@@ -43,52 +46,32 @@ impl Form {
     /// # Errors
     ///
     /// When the schema is neither that of a plain value nor that of an object of plain values.
-    pub fn new(schema: &Value) -> Result<Self, String> {
-        let root = schema;
-        let schema = resolved(schema, root)?;
+    pub(crate) fn new(schema: &Value) -> Result<Self, String> {
+        Ok(Self { checked: Some(Schema::compile(schema)?), ..Self::unchecked(schema)? })
+    }
+
+    fn unchecked(root: &Value) -> Result<Self, String> {
+        let schema = resolved(root, root)?;
         let is_plain = schema.get("properties").is_none() && schema.get("type") != Some(&json!("object"));
-        if is_plain {
-            let (field, is_optional) = field(schema, root)?;
-            let required = if is_optional { vec![] } else { vec![FIELD] };
-            let form = json!({ "type": "object", "properties": { FIELD: field }, "required": required });
-            // References point into the whole schema.
-            let mut checked =
-                json!({ "type": "object", "properties": { FIELD: schema }, "required": required });
-            for defs in ["$defs", "definitions"] {
-                if let Some(found) = root.get(defs) {
-                    checked[defs] = found.clone();
-                }
-            }
-            return Ok(Self { schema: RawJson::from(&form), checked: Schema::compile(&checked)?, is_plain });
-        }
-        let none = Map::new();
-        let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+        let plain = json!({ "properties": { FIELD: schema }, "required": [FIELD] });
+        let schema = if is_plain { &plain } else { schema };
         if let Some(other) = ["oneOf", "anyOf", "allOf"].into_iter().find(|key| schema.get(*key).is_some()) {
             return Err(format!("its fields are not always the same (`{other}`); {RIGHT}"));
         }
-        let mut required: Vec<&str> = schema
-            .get("required")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
+        let mut required: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
         let mut fields = Map::new();
-        for (name, property) in properties {
-            let (field, is_optional) =
-                field(property, root).map_err(|reason| format!("its field `{name}`: {reason}"))?;
-            if is_optional {
-                required.retain(|required| required != name);
-            }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let (field, is_optional) = field(property, root)
+                .map_err(|reason| if is_plain { reason } else { format!("its field `{name}`: {reason}") })?;
+            required.retain(|required| !is_optional || *required != name);
             fields.insert(name.clone(), field);
         }
         let form = json!({ "type": "object", "properties": fields, "required": required });
-        Ok(Self { schema: RawJson::from(&form), checked: Schema::compile(root)?, is_plain })
+        Ok(Self { schema: RawJson::from(&form), checked: None, is_plain })
     }
 
     /// The schema sent to the client.
-    #[must_use]
-    pub fn schema(&self) -> &RawJson {
+    pub(crate) fn schema(&self) -> &RawJson {
         &self.schema
     }
 
@@ -97,32 +80,25 @@ impl Form {
     /// # Errors
     ///
     /// When the answer does not match.
-    pub fn value(&self, content: &RawJson) -> Result<RawJson, ToolError> {
-        if let Some(found) = fault(&self.checked, content, None) {
-            let crate::Fault { path, reason } = found;
-            return Err(question_error(format!(
-                "the answer does not fit the question: at `{path}`: {reason}"
-            )));
+    pub(crate) fn value(&self, content: &RawJson) -> Result<RawJson, ToolError> {
+        let mut value: Value = read(content).map_err(misfit)?;
+        if self.is_plain {
+            value = value[FIELD].take();
         }
-        // `1.0` is an integer in JSON Schema, but not for serde.
-        let whole = with_integers(content.as_str()).and_then(|text| RawJson::parse(text).ok());
-        let content = whole.unwrap_or_else(|| content.clone());
-        if !self.is_plain {
-            return Ok(content);
+        match self.checked.as_ref().and_then(|schema| schema.fault(&value)) {
+            Some(fault) => Err(misfit(fault)),
+            None => Ok(RawJson::from(&value)),
         }
-        let found = crate::tool::json::members(content.as_str(), &[FIELD]).ok().flatten();
-        let value = found.and_then(|[value]| value).map_or("null", |value| value.get());
-        RawJson::parse(value.to_owned()).map_err(|error| unread(&error))
     }
 
     /// The answer, decoded.
     pub(crate) fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<Answer<T>, ToolError> {
-        answer.try_map(|content| self.value(&content)?.decode().map_err(|error| unread(&error)))
+        answer.try_map(|content| read(&self.value(&content)?).map_err(misfit))
     }
 }
 
-fn unread(error: &serde_json::Error) -> ToolError {
-    question_error(format!("the answer cannot be read: {error}"))
+fn misfit(Fault { path, reason }: Fault) -> ToolError {
+    question_error(format!("the answer does not fit the question: at `{path}`: {reason}"))
 }
 
 const RIGHT: &str =
@@ -152,54 +128,42 @@ fn resolved<'a>(schema: &'a Value, root: &'a Value) -> Result<&'a Value, String>
 fn field(schema: &Value, root: &Value) -> Result<(Value, bool), String> {
     let outer = schema;
     let schema = resolved(schema, root)?;
-    let said = |key: &str| outer.get(key).or_else(|| schema.get(key));
+    let given = |key: &str| outer.get(key).or_else(|| schema.get(key));
     let mut out = Map::new();
-    let mut is_optional = said("default").is_some();
-    if let Some(value) = said("default").filter(|value| !value.is_null()) {
-        out.insert("default".into(), value.clone());
-    }
-    for key in ["title", "description"] {
-        if let Some(text) = said(key).filter(|text| text.is_string()) {
-            out.insert(key.into(), text.clone());
-        }
+    for key in ["title", "description", "default"] {
+        let value =
+            given(key).filter(|value| if key == "default" { !value.is_null() } else { value.is_string() });
+        out.extend(value.map(|value| (key.to_owned(), value.clone())));
     }
     // An `Option` is a choice between a type and null.
-    for key in ["anyOf", "oneOf"] {
-        let Some(branches) = schema.get(key).and_then(Value::as_array) else { continue };
-        let is_null = |branch: &&Value| branch.get("type") == Some(&json!("null"));
-        let others: Vec<_> = branches.iter().filter(|branch| !is_null(branch)).collect();
-        if let ([only], true) = (&others[..], others.len() < branches.len()) {
-            let (inner, _) = field(only, root)?;
-            for (key, value) in inner.as_object().into_iter().flatten() {
-                out.entry(key.clone()).or_insert_with(|| value.clone());
-            }
-            return Ok((Value::Object(out), true));
-        }
+    let branches = ["anyOf", "oneOf"].into_iter().find_map(|key| schema.get(key)?.as_array());
+    let (nulls, others): (Vec<_>, Vec<_>) =
+        branches.into_iter().flatten().partition(|branch| branch.get("type") == Some(&json!("null")));
+    if let ([_, ..], [only]) = (&nulls[..], &others[..]) {
+        let (Value::Object(mut inner), _) = field(only, root)? else { return Err(RIGHT.into()) };
+        inner.append(&mut out);
+        return Ok((Value::Object(inner), true));
     }
-    if let Some((values, names)) = choices(schema, &mut is_optional) {
+    let is_optional = given("default").is_some();
+    if let Some(choices) = choices(schema) {
+        let texts: Vec<_> = choices.iter().filter(|(value, _)| !value.is_null()).collect();
         out.insert("type".into(), json!("string"));
-        out.insert("enum".into(), json!(values));
-        if let Some(names) = names {
+        out.insert("enum".into(), texts.iter().map(|(value, _)| (*value).clone()).collect());
+        if texts.iter().any(|(_, name)| name.is_some()) {
             // Supported by all versions of the protocol.
-            out.insert("enumNames".into(), json!(names));
+            let names = texts.iter().map(|(value, name)| name.unwrap_or(value).clone());
+            out.insert("enumNames".into(), names.collect());
         }
-        return Ok((Value::Object(out), is_optional));
+        return Ok((Value::Object(out), is_optional || texts.len() < choices.len()));
     }
-    let kind = match schema.get("type") {
-        Some(Value::String(kind)) => kind.as_str(),
-        Some(Value::Array(kinds)) => {
-            let others: Vec<_> =
-                kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null").collect();
-            is_optional |= others.len() < kinds.len();
-            match others[..] {
-                [kind] => kind,
-                _ => return Err(format!("it may be of several types; {RIGHT}")),
-            }
-        }
-        _ => return Err(format!("it is not one plain value; {RIGHT}")),
+    let kinds = schema.get("type").map(|kind| kind.as_array().map_or(slice::from_ref(kind), Vec::as_slice));
+    let kinds = kinds.ok_or_else(|| format!("it is not one plain value; {RIGHT}"))?;
+    let mut types = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null");
+    let (Some(kind), None) = (types.next(), types.next()) else {
+        return Err(format!("it may be of several types; {RIGHT}"));
     };
     let kept: &[&str] = match kind {
-        "string" => &["minLength", "maxLength"],
+        "string" => &["minLength", "maxLength", "format"],
         "number" | "integer" => &["minimum", "maximum"],
         "boolean" => &[],
         "array" => return Err(format!("lists cannot be asked for; {RIGHT}")),
@@ -208,43 +172,26 @@ fn field(schema: &Value, root: &Value) -> Result<(Value, bool), String> {
     };
     out.insert("type".into(), json!(kind));
     for key in kept {
-        if let Some(value) = schema.get(*key) {
-            out.insert((*key).into(), value.clone());
-        }
+        let is_known = |value: &&Value| *key != "format" || FORMATS.iter().any(|format| *value == format);
+        out.extend(schema.get(*key).filter(is_known).map(|value| ((*key).to_owned(), value.clone())));
     }
-    if let Some(format) =
-        schema.get("format").and_then(Value::as_str).filter(|format| FORMATS.contains(format))
-    {
-        out.insert("format".into(), json!(format));
-    }
-    Ok((Value::Object(out), is_optional))
+    Ok((Value::Object(out), is_optional || kinds.len() > 1))
 }
 
-/// The values of an enum, and their titles if all have one.
-fn choices(schema: &Value, is_optional: &mut bool) -> Option<(Vec<String>, Option<Vec<String>>)> {
-    if let Some(values) = schema.get("enum").and_then(Value::as_array) {
-        let texts: Vec<_> = values.iter().filter(|value| !value.is_null()).collect();
-        *is_optional |= texts.len() < values.len();
-        return Some((texts.into_iter().map(text).collect::<Option<_>>()?, None));
+/// The values of an enum of texts, which may have null among them, each with its title.
+fn choices(schema: &Value) -> Option<Vec<(&Value, Option<&Value>)>> {
+    let alone = schema.get("const").map(slice::from_ref);
+    if let Some(values) = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice).or(alone) {
+        let fits = |value: &Value| value.is_string() || value.is_null();
+        return values.iter().map(|value| fits(value).then_some((value, None))).collect();
     }
-    if let Some(value) = schema.get("const") {
-        return Some((vec![text(value)?], None));
-    }
-    let (mut values, mut names, mut has_names) = (Vec::new(), Vec::new(), false);
+    let mut all = Vec::new();
     for branch in schema.get("oneOf").or_else(|| schema.get("anyOf"))?.as_array()? {
-        let (own, _) = choices(branch, is_optional)?;
-        let name = branch.get("title").or_else(|| branch.get("description")).and_then(Value::as_str);
-        has_names |= name.is_some();
-        for value in own {
-            names.push(name.map_or_else(|| value.clone(), str::to_owned));
-            values.push(value);
-        }
+        let title =
+            branch.get("title").or_else(|| branch.get("description")).filter(|title| title.is_string());
+        all.extend(choices(branch)?.into_iter().map(|(value, name)| (value, name.or(title))));
     }
-    Some((values, has_names.then_some(names)))
-}
-
-fn text(value: &Value) -> Option<String> {
-    value.as_str().map(str::to_owned)
+    Some(all)
 }
 
 #[cfg(test)]
@@ -376,9 +323,9 @@ mod tests {
         let order = Order { count: 2, colour: None, note: Some("x".into()), gift: false, price: 1.5 };
         assert_eq!(read::<Order>(r#"{"count":2,"note":"x","price":1.5}"#), Ok(order));
         let rows = [
-            (read::<Colour>(r#"{"answer":"blue"}"#).unwrap_err(), "at `/answer`"),
+            (read::<Colour>(r#"{"answer":"blue"}"#).unwrap_err(), "at `/`"),
             (read::<Colour>("{}").unwrap_err(), "at `/`"),
-            (read::<Colour>(r#"{"answer":5}"#).unwrap_err(), "at `/answer`"),
+            (read::<Colour>(r#"{"answer":5}"#).unwrap_err(), "at `/`"),
             (read::<Order>(r#"{"count":300,"price":1}"#).map(drop).unwrap_err(), "at `/count`"),
         ];
         for (text, want) in rows {

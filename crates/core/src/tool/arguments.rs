@@ -1,114 +1,85 @@
-//! Compiles schemas once, and checks arguments against them before a handler runs.
+//! Reads arguments and answers into types, and says where they do not fit.
 
-use std::collections::HashMap;
-
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_path_to_error::Segment;
 
-use crate::tool::fault::Fault;
-use crate::tool::leniency::Leniency;
-use crate::tool::scan;
-use crate::toolset::handler::{Handler, Prepared};
-use crate::{RawJson, RegistrationError, Schema, ToolError};
+use crate::RawJson;
 
-/// Compiles the schema of an object if it is to be checked, and removes `$schema` from it: many clients know one
-/// draft only and refuse a schema that names another.
-pub(crate) fn compile(
-    tool: &str,
-    which: &'static str,
-    schema: &mut RawJson,
-    is_checked: bool,
-) -> Result<Option<Schema>, RegistrationError> {
-    let bad = |reason: String| RegistrationError::BadSchema { tool: tool.into(), which, reason };
-    let mut read: Value = schema.decode().unwrap_or_default();
-    match read.as_object().map(|root| root.get("type")) {
-        None => return Err(bad("it is not a JSON object".into())),
-        Some(None) => return Err(bad("its root has no `\"type\": \"object\"`".into())),
-        Some(Some(kind)) if kind != "object" => {
-            return Err(bad(format!("its root has `\"type\": {kind}`, not `\"object\"`")));
-        }
-        _ => {}
-    }
-    let compiled = is_checked.then(|| Schema::compile(&read).map_err(bad)).transpose()?;
-    read.as_object_mut().map(|root| root.remove("$schema"));
-    *schema = RawJson::from(&read);
-    Ok(compiled)
+/// Where a value does not fit, and why. It does not contain the value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// A JSON pointer; `/` is the whole value.
+    pub path: String,
+    /// What is wrong there.
+    pub reason: String,
 }
 
-/// Where a value does not fit its schema, and why. Deviations that the handler's type accepts are not faults, if a
-/// handler is given.
-pub(crate) fn fault(schema: &Schema, value: &RawJson, handler: Option<&Handler>) -> Option<Fault> {
-    if schema.surely_fits(value.as_str()) {
-        return None;
-    }
-    let value: Value = match value.decode() {
-        Ok(value) => value,
-        Err(error) => return Some(Fault::new("/", error.to_string())),
-    };
-    let mut leniency = handler.map(|handler| Leniency { handler, arguments: &value, known: HashMap::new() });
-    schema.fault_but_for(&value, &mut |error| leniency.as_mut().is_some_and(|types| types.allows(error)))
-}
-
-/// Reads a call's arguments for its handler and checks them against the tool's schema.
-pub(crate) fn prepare(
-    tool: &str,
-    schema: &Schema,
-    handler: &Handler,
-    arguments: &RawJson,
-) -> Result<Prepared, ToolError> {
-    let refuse = |Fault { path, reason }| ToolError::Arguments { tool: tool.into(), path, reason };
-    if !arguments.is_object() {
-        return Err(refuse(Fault::new("/", "arguments must be a JSON object")));
-    }
-    let ready = read(handler, arguments);
-    match (fault(schema, arguments, ready.is_ok().then_some(handler)), ready) {
-        (None, Ok(ready)) => Ok(ready),
-        (Some(fault), ready) if ready.is_ok() || fault != Fault::unknown() => Err(refuse(fault)),
-        (_, ready) => {
-            let error = ready.err().map(|error| Fault::new("/", error.to_string()));
-            let explained = (handler.explain)(arguments).map(|(path, reason)| Fault::new(path, reason));
-            Err(refuse(explained.or(error).unwrap_or_else(Fault::unknown)))
-        }
+impl Fault {
+    /// A fault at a JSON pointer.
+    pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
+        let path = path.into();
+        Self { path: if path.is_empty() { "/".into() } else { path }, reason: reason.into() }
     }
 }
 
-/// Reads arguments into the handler's type. JSON Schema and models treat `1.0` as an integer, serde does not.
-pub(crate) fn read(handler: &Handler, arguments: &RawJson) -> Result<Prepared, serde_json::Error> {
-    (handler.prepare)(arguments).or_else(|error| {
-        let with_integers = with_integers(arguments.as_str()).and_then(|text| RawJson::parse(text).ok());
-        with_integers.and_then(|arguments| (handler.prepare)(&arguments).ok()).ok_or(error)
+/// Reads a value.
+pub(crate) fn read<T: DeserializeOwned>(json: &RawJson) -> Result<T, Fault> {
+    // The place of an error costs time, so it is only looked for when there is one.
+    json.decode().or_else(|_| match with_integers(json).and_then(|json| json.decode().ok()) {
+        Some(read) => Ok(read),
+        None => read_with_place(json),
     })
 }
 
-/// The same JSON text, with every number that is an integer written as one; `None` when it is so already.
-pub(crate) fn with_integers(text: &str) -> Option<String> {
-    let bytes = text.as_bytes();
-    let (mut written, mut copied, mut at) = (String::new(), 0, 0);
-    while let Some(byte) = bytes.get(at) {
-        let end = match byte {
-            b'"' | b'-' | b'0'..=b'9' => scan::value_end(bytes, at)?,
-            _ => at + 1,
+fn read_with_place<T: DeserializeOwned>(json: &RawJson) -> Result<T, Fault> {
+    let mut text = serde_json::Deserializer::from_slice(json.as_bytes());
+    serde_path_to_error::deserialize(&mut text).map_err(|error| {
+        let step = |step: &Segment| match step {
+            Segment::Seq { index } => format!("/{index}"),
+            // JSON pointers escape these two characters.
+            other => format!("/{}", other.to_string().replace('~', "~0").replace('/', "~1")),
         };
-        if let Some(integer) = as_integer(&text.as_bytes()[at..end]) {
-            written.push_str(&text[copied..at]);
-            written.push_str(&integer);
-            copied = end;
-        }
-        at = end;
-    }
-    (copied > 0).then(|| written + &text[copied..])
+        Fault::new(error.path().iter().map(step).collect::<String>(), without_values(error.inner()))
+    })
 }
 
-/// The integer that a number with a fraction or an exponent stands for, if an `f64` represents it exactly.
-fn as_integer(number: &[u8]) -> Option<String> {
-    /// Above this limit not every integer has an exact `f64`.
-    const MAX: f64 = 9_007_199_254_740_992.0;
-    if !number.first()?.is_ascii_digit() && number.first() != Some(&b'-') {
-        return None;
+/// The same JSON, with every number that is an integer written as one; `None` when it is so already. JSON Schema and
+/// models treat `1.0` as an integer, serde does not.
+fn with_integers(json: &RawJson) -> Option<RawJson> {
+    fn change(value: &mut Value) -> bool {
+        /// Above this limit not every integer has an exact `f64`.
+        const MAX: f64 = 9_007_199_254_740_992.0;
+        match value {
+            Value::Array(items) => items.iter_mut().fold(false, |any, item| any | change(item)),
+            Value::Object(members) => members.values_mut().fold(false, |any, member| any | change(member)),
+            Value::Number(number) if number.is_f64() => {
+                let exact = number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= MAX);
+                let integer = exact.and_then(|number| format!("{number:.0}").parse::<i64>().ok());
+                integer.map(|integer| *value = integer.into()).is_some()
+            }
+            _ => false,
+        }
     }
-    number.iter().find(|byte| matches!(byte, b'.' | b'e' | b'E'))?;
-    let number: f64 = std::str::from_utf8(number).ok()?.parse().ok()?;
-    // `-0.0` becomes `0`.
-    (number.fract() == 0.0 && number.abs() <= MAX).then(|| format!("{:.0}", number + 0.0))
+    let mut value = json.decode().ok()?;
+    change(&mut value).then(|| RawJson::from(&value))
+}
+
+/// serde's error message without the value it refers to, and without its line and column: the JSON is always one
+/// line.
+fn without_values(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = text.strip_suffix(&place).unwrap_or(&text);
+    let shows_one = ["invalid type: ", "invalid value: ", "unknown variant "];
+    if !shows_one.iter().any(|start| text.starts_with(start)) {
+        return text.to_owned();
+    }
+    // The value may contain the words that follow it; those words never contain a value.
+    match (text.find(['`', '"']), text.rfind(", expected ").or_else(|| text.rfind(", there are "))) {
+        (Some(begin), Some(end)) if begin < end => format!("{}{}", text[..begin].trim_end(), &text[end..]),
+        _ => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -118,14 +89,15 @@ mod tests {
     #[test]
     fn integers_are_found_however_they_are_written() {
         let rows = [
-            (r#"{"a":1.0,"b":[-2.00, 3e2 ,1.5E1]}"#, Some(r#"{"a":1,"b":[-2, 300 ,15]}"#)),
+            (r#"{"a":1.0,"b":[-2.00, 3e2 ,1.5E1]}"#, Some(r#"{"a":1,"b":[-2,300,15]}"#)),
             (r#"{"a":"1.0","b\"1.0":-0.0,"c":1.5}"#, Some(r#"{"a":"1.0","b\"1.0":0,"c":1.5}"#)),
             (r#"{"a":1,"b":0.5,"c":"2.0","d":[true,null],"e":12345678901234567890123}"#, None),
             (r#"{"a":1e300,"b":9007199254740993.0e9}"#, None),
             ("1.0", Some("1")),
         ];
         for (text, want) in rows {
-            assert_eq!(with_integers(text).as_deref(), want, "{text}");
+            let got = with_integers(&RawJson::parse(text).unwrap());
+            assert_eq!(got.as_ref().map(RawJson::as_str), want, "{text}");
         }
     }
 }

@@ -222,20 +222,12 @@ pub fn advice(text: &'static str) -> &'static (dyn Error + 'static) {
 pub enum RegistrationError {
     /// A tool without a name.
     EmptyName,
-    /// A name with characters that the CLI does not take.
+    /// A name that the CLI does not take.
     BadName {
+        /// What is called so: a tool or a server, or a prefix of tools.
+        of: &'static str,
         /// The name.
         name: String,
-    },
-    /// A server name that the CLI does not take.
-    BadServerName {
-        /// The name.
-        name: String,
-    },
-    /// A prefix with characters that the CLI does not take in names.
-    BadPrefix {
-        /// The prefix.
-        prefix: String,
     },
     /// A full name so long that the CLI silently leaves the tool out.
     LongName {
@@ -272,14 +264,8 @@ impl fmt::Display for RegistrationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EmptyName => f.write_str("a tool has an empty name"),
-            Self::BadName { name } => {
-                write!(f, "tool name `{name}` has characters other than `A-Z a-z 0-9 _ -`")
-            }
-            Self::BadServerName { name } => {
-                write!(f, "server name `{name}` is empty or has characters other than `A-Z a-z 0-9 _ -`")
-            }
-            Self::BadPrefix { prefix } => {
-                write!(f, "prefix `{prefix}` is empty or has characters other than `A-Z a-z 0-9 _ -`")
+            Self::BadName { of, name } => {
+                write!(f, "{of} `{name}` is empty or has characters other than `A-Z a-z 0-9 _ -`")
             }
             Self::LongName { server, tool, chars, limit } => {
                 write!(f, "`mcp__{server}__{tool}` has {chars} characters, the limit is {limit}")
@@ -307,10 +293,7 @@ impl Hint for RegistrationError {
     fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::EmptyName => "give every tool a name, such as `search_orders`",
-            Self::BadName { .. } | Self::BadServerName { .. } => {
-                "use letters, digits, `_` and `-`, such as `search_orders`"
-            }
-            Self::BadPrefix { .. } => "use letters, digits, `_` and `-`, such as `time`",
+            Self::BadName { .. } => "use letters, digits, `_` and `-`, such as `search_orders`",
             Self::LongName { .. } => "shorten the tool's or the server's name",
             Self::Duplicate(_) => "rename one of the two",
             Self::BadSchema { .. } => "give a JSON Schema whose root has `\"type\": \"object\"`",
@@ -343,22 +326,6 @@ pub(crate) fn or_near(names: &[String]) -> String {
         [one] => format!("; did you mean {one}?"),
         [others @ .., last] => format!("; did you mean {} or {last}?", others.join(", ")),
     }
-}
-
-/// Something about a tool that works, but perhaps not as its author expects.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Warning {
-    /// The CLI cuts descriptions.
-    #[error("description of tool `{tool}` has {bytes} bytes; the CLI shows the model only the first {limit}")]
-    LongDescription {
-        /// The tool.
-        tool: String,
-        /// How long the description is.
-        bytes: usize,
-        /// How much of it is shown.
-        limit: usize,
-    },
 }
 
 #[cfg(test)]

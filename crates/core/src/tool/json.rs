@@ -1,41 +1,23 @@
 //! JSON text that is passed on without being decoded.
 //!
 //! Payloads are passed as [`RawJson`]: a checked slice of the buffer they arrived in. [`envelope`] extracts the few
-//! members that a protocol needs from a message in one pass.
+//! members that a protocol needs from a message.
 
 use std::borrow::Cow;
-use std::{fmt, io};
+use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{self, IgnoredAny};
+use serde::de::{self, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::ser::{Formatter, Serializer as JsonSerializer};
 use serde_json::value::RawValue;
-
-use crate::tool::flaw::{self, Flaw, ResultSpan};
-use crate::tool::scan;
 
 /// One valid JSON text, kept as it was written.
 ///
 /// Cloning is cheap: the bytes are shared. Digits, key order and duplicate keys are preserved, because
 /// nothing is decoded.
-#[derive(Clone)]
-pub struct RawJson {
-    text: Bytes,
-    /// The number of levels of objects and lists, if known.
-    depth: Option<usize>,
-    /// Whether it is known to be a tool result, so that it is not checked again.
-    is_result: bool,
-}
-
-/// Only the text is compared.
-impl PartialEq for RawJson {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for RawJson {}
+#[derive(Clone, PartialEq, Eq)]
+pub struct RawJson(Bytes);
 
 impl RawJson {
     /// Checks that `text` is one JSON value and keeps it without surrounding white space.
@@ -45,15 +27,8 @@ impl RawJson {
     /// When `text` is not UTF-8 or not JSON.
     pub fn parse(text: impl Into<Bytes>) -> Result<Self, serde_json::Error> {
         let text = text.into();
-        let utf8 = std::str::from_utf8(&text).map_err(de::Error::custom)?;
-        let mut walk = Walk { text: utf8, at: 0, is_first: true };
-        let begin = walk.skip_space();
-        match walk.depth() {
-            Ok(depth) if scan::skip_space(&text, walk.at) == text.len() => {
-                Ok(Self { depth: Some(depth), ..Self::span(&text, walk.since(begin)) })
-            }
-            _ => Err(not_json(utf8)),
-        }
+        let value: &RawValue = serde_json::from_slice(&text)?;
+        Ok(Self::span(&text, value))
     }
 
     /// The JSON text of `value`.
@@ -62,14 +37,7 @@ impl RawJson {
     ///
     /// When `value` cannot be written as JSON (for example a map whose keys are not strings).
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
-        let mut text = Vec::with_capacity(128);
-        let depth = write(&mut text, value)?;
-        Ok(Self { depth: Some(depth), ..Self::unknown(text) })
-    }
-
-    /// Text that has not been measured or checked as a result.
-    fn unknown(text: impl Into<Bytes>) -> Self {
-        Self { text: text.into(), depth: None, is_result: false }
+        serde_json::to_vec(value).map(|text| Self(text.into()))
     }
 
     /// The part of `buffer` that `value` was parsed from, shared and not copied.
@@ -79,17 +47,17 @@ impl RawJson {
     /// When `value` is not inside `buffer`.
     #[must_use]
     pub fn span<'a>(buffer: &Bytes, value: impl Into<Span<'a>>) -> Self {
-        Self::unknown(buffer.slice_ref(value.into().get().as_bytes()))
+        Self(buffer.slice_ref(value.into().get().as_bytes()))
     }
 
-    /// The same for a tool result, which is then not checked again.
+    /// The same for a tool result.
     ///
     /// # Panics
     ///
     /// When `result` is not inside `buffer`.
     #[must_use]
     pub fn result_span(buffer: &Bytes, result: ResultSpan<'_>) -> Self {
-        Self { is_result: true, ..Self::span(buffer, result.0) }
+        Self::span(buffer, result.0)
     }
 
     /// Text that the caller has just written from valid parts. It is only checked in debug builds.
@@ -100,75 +68,53 @@ impl RawJson {
     #[must_use]
     pub fn written(text: Vec<u8>) -> Self {
         debug_assert!(serde_json::from_slice::<&RawValue>(&text).is_ok(), "what was written is not JSON");
-        Self::unknown(text)
+        Self(text.into())
     }
 
-    /// The same, for text of a known depth.
-    pub(crate) fn written_to_depth(text: Vec<u8>, depth: usize) -> Self {
-        Self { depth: Some(depth), ..Self::written(text) }
-    }
-
-    /// The same, for text that is a tool result.
-    pub(crate) fn written_result(text: Vec<u8>) -> Self {
-        let written = Self::written(text);
-        debug_assert_eq!(written.clone().into_result().err(), None, "what was written is not a tool result");
-        Self { is_result: true, ..written }
-    }
-
-    /// The same text, if it is a tool result that every client can read. It is checked at most once.
+    /// The same text, if it is a tool result that every client can read.
     ///
     /// # Errors
     ///
     /// When it is not; says what is wrong with it.
-    pub fn into_result(mut self) -> Result<Self, Flaw> {
-        if !self.is_result {
-            let mut walk = Walk { text: self.as_str(), at: 0, is_first: true };
-            flaw::result(&mut walk).unwrap_or(Err(Flaw::NotJson))?;
-            self.is_result = true;
-        }
+    pub fn into_result(self) -> Result<Self, String> {
+        check_result(self.as_str())?;
         Ok(self)
-    }
-
-    /// How many levels of objects and lists it has.
-    pub(crate) fn depth(&self) -> usize {
-        let measured = || scan::value_extent(&self.text, 0).map_or(0, |(_, depth)| depth);
-        self.depth.unwrap_or_else(measured)
     }
 
     /// The same text, which releases its share of a budget when it is dropped.
     #[must_use]
     pub fn held_by(self, share: crate::Share) -> Self {
-        Self { text: share.hold(self.text), ..self }
+        Self(share.hold(self.0))
     }
 
     /// The empty object, `{}`.
     #[must_use]
     pub const fn empty_object() -> Self {
-        Self { text: Bytes::from_static(b"{}"), depth: Some(1), is_result: false }
+        Self(Bytes::from_static(b"{}"))
     }
 
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.text).expect("raw JSON is UTF-8 by construction")
+        std::str::from_utf8(&self.0).expect("raw JSON is UTF-8 by construction")
     }
 
     /// The text as bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.text
+        &self.0
     }
 
     /// The text as bytes that share its buffer.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        self.text.clone()
+        self.0.clone()
     }
 
     /// Whether the value is an object.
     #[must_use]
     pub fn is_object(&self) -> bool {
-        self.text.first() == Some(&b'{')
+        self.0.first() == Some(&b'{')
     }
 
     /// Decodes the value.
@@ -177,13 +123,13 @@ impl RawJson {
     ///
     /// When the value does not fit `T`.
     pub fn decode<'a, T: de::Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        serde_json::from_slice(&self.text)
+        serde_json::from_slice(&self.0)
     }
 }
 
 impl From<&serde_json::Value> for RawJson {
     fn from(value: &serde_json::Value) -> Self {
-        Self::unknown(value.to_string())
+        Self(value.to_string().into())
     }
 }
 
@@ -202,7 +148,7 @@ impl fmt::Display for RawJson {
 /// Short on purpose: payloads do not belong in logs.
 impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RawJson({} bytes)", self.text.len())
+        write!(f, "RawJson({} bytes)", self.0.len())
     }
 }
 
@@ -218,102 +164,7 @@ impl Serialize for RawJson {
 impl<'de> Deserialize<'de> for RawJson {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text: Box<str> = Box::<RawValue>::deserialize(deserializer)?.into();
-        Ok(Self::unknown(text.into_string()))
-    }
-}
-
-/// Writes a value as compact JSON; returns how many levels of objects and lists it has.
-pub(crate) fn write<T: Serialize + ?Sized>(
-    text: &mut Vec<u8>,
-    value: &T,
-) -> Result<usize, serde_json::Error> {
-    let mut deepest = 0;
-    value
-        .serialize(&mut JsonSerializer::with_formatter(text, Measure { depth: 0, deepest: &mut deepest }))?;
-    Ok(deepest)
-}
-
-/// How much room is reserved for text as a JSON string: a line break now and then needs no other place.
-///
-/// Large text gets more, which costs no memory until it is filled. glibc returns freed memory to the system beyond twice
-/// the largest block that was freed (up to 32 MiB). A call holds its request, the text and the result: if they are equally
-/// large, all of it is returned and fetched again for each call, which took as long as the rest of the call.
-pub(crate) fn room(text: &str) -> usize {
-    const LARGE_BYTES: usize = 128 * 1024;
-    const MAX_BYTES: usize = 31 * 1024 * 1024;
-    let enough = text.len() + text.len() / 32 + 2;
-    if text.len() < LARGE_BYTES { enough } else { enough.max((4 * text.len()).min(MAX_BYTES)) }
-}
-
-/// Writes text as a JSON string. Serde looks at one byte at a time, which would be a third of the time of a large call.
-pub(crate) fn write_text(into: &mut Vec<u8>, text: &str) {
-    into.reserve(room(text));
-    let text = text.as_bytes();
-    into.push(b'"');
-    let mut at = 0;
-    loop {
-        let next = scan::special(text, at);
-        into.extend_from_slice(&text[at..next]);
-        match text.get(next) {
-            None => break,
-            Some(byte @ (b'"' | b'\\')) => into.extend_from_slice(&[b'\\', *byte]),
-            Some(b'\n') => into.extend_from_slice(br"\n"),
-            Some(b'\t') => into.extend_from_slice(br"\t"),
-            Some(b'\r') => into.extend_from_slice(br"\r"),
-            Some(0x08) => into.extend_from_slice(br"\b"),
-            Some(0x0c) => into.extend_from_slice(br"\f"),
-            Some(byte) => into.extend_from_slice(format!(r"\u{byte:04x}").as_bytes()),
-        }
-        at = next + 1;
-    }
-    into.push(b'"');
-}
-
-/// Counts levels while writing, which costs almost nothing; scanning the text again would.
-struct Measure<'a> {
-    depth: usize,
-    deepest: &'a mut usize,
-}
-
-impl Measure<'_> {
-    fn open<W: io::Write + ?Sized>(&mut self, writer: &mut W, bracket: u8) -> io::Result<()> {
-        self.depth += 1;
-        *self.deepest = (*self.deepest).max(self.depth);
-        writer.write_all(&[bracket])
-    }
-
-    fn close<W: io::Write + ?Sized>(&mut self, writer: &mut W, bracket: u8) -> io::Result<()> {
-        self.depth -= 1;
-        writer.write_all(&[bracket])
-    }
-}
-
-/// The default methods write compact JSON.
-impl Formatter for Measure<'_> {
-    fn begin_array<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.open(writer, b'[')
-    }
-
-    fn end_array<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.close(writer, b']')
-    }
-
-    fn begin_object<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.open(writer, b'{')
-    }
-
-    fn end_object<W: io::Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.close(writer, b'}')
-    }
-
-    fn write_raw_fragment<W: io::Write + ?Sized>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        let depth = scan::value_extent(fragment.as_bytes(), 0).map_or(0, |(_, depth)| depth);
-        *self.deepest = (*self.deepest).max(self.depth + depth);
-        writer.write_all(fragment.as_bytes())
+        Ok(Self(text.into_string().into()))
     }
 }
 
@@ -383,8 +234,8 @@ pub enum CutError {
 
 /// Finds the members `outer` of the object `text`, and the members `inner` of its member `nest`.
 ///
-/// The text is scanned once and checked as a whole. Other members are skipped; a duplicate of a requested one is an
-/// error. `Ok(None)` means valid JSON that is not an object.
+/// Other members are skipped; a duplicate of a requested one is an error. `Ok(None)` means valid JSON that is not an
+/// object.
 ///
 /// # Errors
 ///
@@ -395,27 +246,12 @@ pub fn envelope<'a, const N: usize, const M: usize>(
     nest: &str,
     inner: &[&str; M],
 ) -> Result<Option<Envelope<'a, N, M>>, CutError> {
-    cut(text, |walk| {
-        let mut found = Envelope { outer: [None; N], inner: Inner::Missing };
-        while let Some(key) = walk.next_key()? {
-            if key.is(nest) {
-                if !matches!(found.inner, Inner::Missing) {
-                    return Err(Fault::Twice(nest.into()));
-                }
-                found.inner = match walk.enter() {
-                    None => walk.value().map(|_| Inner::Other)?,
-                    Some(mut inside) => {
-                        let members = inside.members(inner)?;
-                        walk.at = inside.at;
-                        Inner::Object(members)
-                    }
-                };
-            } else {
-                walk.put(&key, &mut found.outer, outer)?;
-            }
-        }
-        Ok(found)
-    })
+    let Some(found) = Object::read(text)? else { return Ok(None) };
+    let inner = match found.get(nest)? {
+        None => Inner::Missing,
+        Some(value) => members(value.get(), inner)?.map_or(Inner::Other, Inner::Object),
+    };
+    Ok(Some(Envelope { outer: found.all(outer)?, inner }))
 }
 
 /// A response split into spans by [`answer`].
@@ -424,13 +260,17 @@ pub struct Answer<'a, const N: usize> {
     /// The requested members of the response itself.
     pub outer: Members<'a, N>,
     /// The tool result, or what is wrong with it.
-    pub result: Option<Result<ResultSpan<'a>, Flaw>>,
+    pub result: Option<Result<ResultSpan<'a>, String>>,
 }
+
+/// A tool result inside a text, already checked.
+#[derive(Debug, Clone, Copy)]
+pub struct ResultSpan<'a>(Span<'a>);
 
 /// Finds the members `outer` of the object `text`, and its member `result` as a tool result.
 ///
-/// The text is scanned once and checked as a whole. Other members are skipped; a duplicate of a requested one is an
-/// error. `Ok(None)` means valid JSON that is not an object.
+/// Other members are skipped; a duplicate of a requested one is an error. `Ok(None)` means valid JSON that is not an
+/// object.
 ///
 /// # Errors
 ///
@@ -440,17 +280,9 @@ pub fn answer<'a, const N: usize>(
     outer: &[&str; N],
     result: &str,
 ) -> Result<Option<Answer<'a, N>>, CutError> {
-    cut(text, |walk| {
-        let mut found = Answer { outer: [None; N], result: None };
-        while let Some(key) = walk.next_key()? {
-            if !key.is(result) {
-                walk.put(&key, &mut found.outer, outer)?;
-            } else if found.result.replace(flaw::result(walk)?).is_some() {
-                return Err(Fault::Twice(result.into()));
-            }
-        }
-        Ok(found)
-    })
+    let Some(found) = Object::read(text)? else { return Ok(None) };
+    let result = found.get(result)?.map(|value| check_result(value.get()).map(|()| ResultSpan(value)));
+    Ok(Some(Answer { outer: found.all(outer)?, result }))
 }
 
 /// Finds the members `keys` of the object `text`. `Ok(None)` means valid JSON that is not an object.
@@ -462,212 +294,143 @@ pub fn members<'a, const N: usize>(
     text: &'a str,
     keys: &[&str; N],
 ) -> Result<Option<Members<'a, N>>, CutError> {
-    cut(text, |walk| walk.members(keys))
+    Object::read(text)?.map(|found| found.all(keys)).transpose()
 }
 
 /// Finds the members `keys` of each object of the list `text`; `None` when it is not a list of objects, or one of
 /// these members is duplicated.
 #[must_use]
 pub fn list_of_members<'a, const N: usize>(text: &'a str, keys: &[&str; N]) -> Option<Vec<Members<'a, N>>> {
-    let mut walk = Walk { text, at: 0, is_first: true };
-    let mut found = Vec::new();
-    if !walk.begin_list() {
-        return None;
-    }
-    while walk.next_item(found.is_empty()).ok()? {
-        let mut object = walk.enter()?;
-        found.push(object.members(keys).ok()?);
-        walk.at = object.at;
-    }
-    (walk.skip_space() == text.len()).then_some(found)
+    let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+    items.into_iter().map(|item| members(item.get(), keys).ok().flatten()).collect()
 }
 
-/// Calls `with` on the object `text`; nothing may follow the object.
-fn cut<'a, T>(
-    text: &'a str,
-    with: impl FnOnce(&mut Walk<'a>) -> Result<T, Fault>,
-) -> Result<Option<T>, CutError> {
-    let mut start = Walk { text, at: 0, is_first: true };
-    let (found, end) = match start.enter() {
-        Some(mut walk) => (with(&mut walk).map(Some), walk.at),
-        None => (start.value().map(|_| None), start.at),
+/// The members of an object, in order.
+struct Object<'a>(Vec<(Cow<'a, str>, Span<'a>)>);
+
+impl<'a> Object<'a> {
+    fn read(text: &'a str) -> Result<Option<Self>, CutError> {
+        if text.trim_start().starts_with('{') {
+            return serde_json::from_str(text).map(Some).map_err(CutError::NotJson);
+        }
+        serde_json::from_str::<IgnoredAny>(text).map(|_| None).map_err(CutError::NotJson)
+    }
+
+    fn get(&self, key: &str) -> Result<Option<Span<'a>>, CutError> {
+        let mut found = self.0.iter().filter(|(name, _)| name == key).map(|(_, value)| *value);
+        match (found.next(), found.next()) {
+            (_, Some(_)) => Err(CutError::Twice { key: key.into() }),
+            (first, None) => Ok(first),
+        }
+    }
+
+    fn all<const N: usize>(&self, keys: &[&str; N]) -> Result<Members<'a, N>, CutError> {
+        let mut all = [None; N];
+        for (place, key) in all.iter_mut().zip(keys) {
+            *place = self.get(key)?;
+        }
+        Ok(all)
+    }
+}
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+        impl<'de> Visitor<'de> for Members {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut all = Vec::new();
+                while let Some((key, value)) = map.next_entry::<Cow<'_, str>, &RawValue>()? {
+                    all.push((key, Span(value.get())));
+                }
+                Ok(Object(all))
+            }
+        }
+        deserializer.deserialize_map(Members)
+    }
+}
+
+/// How deep a result may be nested; the result itself is the first level. Many clients parse JSON recursively, and
+/// fail or overflow their stack a little deeper.
+pub const MAX_RESULT_DEPTH: usize = 128;
+
+/// Checks that an object is an MCP `CallToolResult` that every client can read; says what is wrong with it.
+fn check_result(text: &str) -> Result<(), String> {
+    type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+    #[derive(Deserialize)]
+    struct CallToolResult<'a> {
+        #[serde(borrow)]
+        content: Vec<Members<'a>>,
+    }
+
+    let wrong = |what: &str| {
+        Err(format!(
+            "{what}; a result is an object whose `content` is a list of at least one block, an object with a `type`"
+        ))
     };
-    match found {
-        Ok(found) if scan::skip_space(text.as_bytes(), end) == text.len() => Ok(found),
-        Err(Fault::Twice(key)) => Err(CutError::Twice { key }),
-        Ok(_) | Err(Fault::NotJson) => Err(CutError::NotJson(not_json(text))),
+    if !text.starts_with('{') {
+        return wrong("it is not an object");
     }
-}
-
-/// Why and where a text is not JSON, in serde's words.
-fn not_json(text: &str) -> serde_json::Error {
-    let error = serde_json::from_str::<IgnoredAny>(text).err();
-    error.unwrap_or_else(|| de::Error::custom("the text is not JSON"))
-}
-
-/// Iterates over the members of an object.
-pub(crate) struct Walk<'a> {
-    text: &'a str,
-    at: usize,
-    is_first: bool,
-}
-
-/// Why a walk stops.
-pub(crate) enum Fault {
-    NotJson,
-    Twice(String),
-}
-
-/// A member's key as it was written, including its quotes.
-pub(crate) struct Key<'a>(&'a str);
-
-impl Key<'_> {
-    /// The key, unless it has invalid escapes.
-    pub(crate) fn name(&self) -> Option<Cow<'_, str>> {
-        let plain = &self.0[1..self.0.len() - 1];
-        if plain.contains('\\') {
-            serde_json::from_str(self.0).ok().map(Cow::Owned)
-        } else {
-            Some(plain.into())
+    let blocks = match serde_json::from_str::<CallToolResult<'_>>(text) {
+        Ok(result) => result.content,
+        Err(error) => {
+            let members: Members<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+            let Some(content) = members.get("content") else { return wrong("it has no `content`") };
+            let Ok(blocks) = serde_json::from_str::<Vec<&RawValue>>(content.get()) else {
+                return wrong("its `content` is not a list");
+            };
+            return match blocks.iter().position(|block| !block.get().starts_with('{')) {
+                Some(place) => wrong(&format!("`content[{place}]` is not an object")),
+                None => Err(error.to_string()),
+            };
+        }
+    };
+    if blocks.is_empty() {
+        return wrong("its `content` is empty");
+    }
+    for (place, block) in blocks.iter().enumerate() {
+        let string = |key: &str| block.get(key).filter(|value| value.get().starts_with('"'));
+        let Some(kind) = string("type") else {
+            return wrong(&format!("`content[{place}]` has no `type` that is a string"));
+        };
+        let is_text = serde_json::from_str(kind.get()).is_ok_and(|kind: Cow<'_, str>| kind == "text");
+        if is_text && string("text").is_none() {
+            return wrong(&format!("`content[{place}]` is a text block without a `text` that is a string"));
         }
     }
-
-    pub(crate) fn is(&self, name: &str) -> bool {
-        self.name().is_some_and(|own| own == name)
+    match depth(text.as_bytes()) {
+        0..=MAX_RESULT_DEPTH => Ok(()),
+        depth => Err(format!("it is nested {depth} levels deep, the limit is {MAX_RESULT_DEPTH}")),
     }
 }
 
-impl<'a> Walk<'a> {
-    /// Starts at the object at `at`; `None` when there is none.
-    pub(crate) fn at(text: &'a str, at: usize) -> Option<Self> {
-        Self { text, at, is_first: true }.enter()
-    }
-
-    /// The current position.
-    pub(crate) fn place(&self) -> usize {
-        self.at
-    }
-
-    /// Moves to where the next value begins.
-    pub(crate) fn skip_space(&mut self) -> usize {
-        self.at = scan::skip_space(self.text.as_bytes(), self.at);
-        self.at
-    }
-
-    /// The text from `begin` to the current position, which is one value.
-    pub(crate) fn since(&self, begin: usize) -> Span<'a> {
-        Span(&self.text[begin..self.at])
-    }
-
-    /// Continues where the walk over a nested object ended.
-    pub(crate) fn go_on_behind(&mut self, inside: &Self) {
-        self.at = inside.at;
-    }
-
-    /// Enters the list that comes next; `false` when there is none.
-    pub(crate) fn begin_list(&mut self) -> bool {
-        let is_list = self.text.as_bytes().get(self.skip_space()) == Some(&b'[');
-        self.at += usize::from(is_list);
-        is_list
-    }
-
-    /// Moves to the next item of a list; `false` at its end. The item must be consumed before the next call.
-    pub(crate) fn next_item(&mut self, is_first: bool) -> Result<bool, Fault> {
-        match (self.text.as_bytes().get(self.skip_space()), is_first) {
-            (Some(b']'), _) => {
-                self.at += 1;
-                Ok(false)
+/// How many levels of objects and lists a JSON text has.
+fn depth(mut json: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    while let [byte, rest @ ..] = json {
+        json = rest;
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth -= 1,
+            b'"' => {
+                while let Some(place) = memchr::memchr2(b'"', b'\\', json) {
+                    let is_end = json[place] == b'"';
+                    json = &json[place + if is_end { 1 } else { 2 }..];
+                    if is_end {
+                        break;
+                    }
+                }
             }
-            (Some(b','), false) => {
-                self.at += 1;
-                Ok(true)
-            }
-            (Some(_), true) => Ok(true),
-            _ => Err(Fault::NotJson),
+            _ => {}
         }
+        deepest = deepest.max(depth);
     }
-
-    /// Whether the next value is a string.
-    pub(crate) fn is_at_string(&mut self) -> bool {
-        self.text.as_bytes().get(self.skip_space()) == Some(&b'"')
-    }
-
-    /// Consumes the next value; returns how many levels of objects and lists it has.
-    pub(crate) fn depth(&mut self) -> Result<usize, Fault> {
-        let (end, depth) = scan::value_extent(self.text.as_bytes(), self.at).ok_or(Fault::NotJson)?;
-        self.at = end;
-        Ok(depth)
-    }
-
-    /// Enters the object that comes next, if there is one. The outer walk continues where the object ends.
-    pub(crate) fn enter(&self) -> Option<Self> {
-        let at = scan::skip_space(self.text.as_bytes(), self.at);
-        (self.text.as_bytes().get(at) == Some(&b'{')).then_some(Self {
-            text: self.text,
-            at: at + 1,
-            is_first: true,
-        })
-    }
-
-    /// The next member's key; its value must be consumed before the next call.
-    pub(crate) fn next_key(&mut self) -> Result<Option<Key<'a>>, Fault> {
-        let bytes = self.text.as_bytes();
-        let mut at = scan::skip_space(bytes, self.at);
-        match bytes.get(at) {
-            Some(b'}') => {
-                self.at = at + 1;
-                return Ok(None);
-            }
-            Some(b',') if !self.is_first => at = scan::skip_space(bytes, at + 1),
-            Some(b'"') if self.is_first => {}
-            _ => return Err(Fault::NotJson),
-        }
-        let end = scan::string_end(bytes, at).ok_or(Fault::NotJson)?;
-        let colon = scan::skip_space(bytes, end);
-        if bytes.get(colon) != Some(&b':') {
-            return Err(Fault::NotJson);
-        }
-        (self.at, self.is_first) = (colon + 1, false);
-        Ok(Some(Key(&self.text[at..end])))
-    }
-
-    /// Consumes the next value.
-    pub(crate) fn value(&mut self) -> Result<Span<'a>, Fault> {
-        let text = self.text.as_bytes();
-        self.value_to(|begin| scan::value_end(text, begin))
-    }
-
-    /// Consumes the next value, whose end is computed by `end`.
-    pub(crate) fn value_to(&mut self, end: impl FnOnce(usize) -> Option<usize>) -> Result<Span<'a>, Fault> {
-        let begin = scan::skip_space(self.text.as_bytes(), self.at);
-        self.at = end(begin).ok_or(Fault::NotJson)?;
-        Ok(Span(&self.text[begin..self.at]))
-    }
-
-    /// Walks to the end of the object and collects the requested members.
-    fn members<const N: usize>(&mut self, keys: &[&str; N]) -> Result<Members<'a, N>, Fault> {
-        let mut found = [None; N];
-        while let Some(key) = self.next_key()? {
-            self.put(&key, &mut found, keys)?;
-        }
-        Ok(found)
-    }
-
-    /// Consumes a value, and stores it if it is one of the requested members.
-    fn put<const N: usize>(
-        &mut self,
-        key: &Key<'_>,
-        found: &mut Members<'a, N>,
-        keys: &[&str; N],
-    ) -> Result<(), Fault> {
-        let value = self.value()?;
-        let name = key.name();
-        let Some(place) = keys.iter().position(|known| name.as_deref() == Some(known)) else { return Ok(()) };
-        match found[place].replace(value) {
-            None => Ok(()),
-            Some(_) => Err(Fault::Twice(keys[place].into())),
-        }
-    }
+    deepest
 }
 
 #[cfg(test)]
@@ -727,20 +490,94 @@ mod tests {
     }
 
     #[test]
-    fn text_is_written_as_serde_does() {
-        let all: String = (0..0x300).filter_map(char::from_u32).collect();
-        for text in ["", "plain", &all, &format!("{}\u{1}😀\"", "é".repeat(100)), &"x\n".repeat(100)] {
-            let mut written = Vec::new();
-            write_text(&mut written, text);
-            assert_eq!(String::from_utf8(written).unwrap(), serde_json::to_string(text).unwrap());
-        }
-    }
-
-    #[test]
     fn spans_share_the_buffer() {
         let buffer = Bytes::from_static(br#" {"a": 1} "#);
         let json = RawJson::parse(buffer.clone()).unwrap();
         assert_eq!(json.as_str(), r#"{"a": 1}"#);
         assert_eq!(json.as_bytes().as_ptr(), buffer[1..].as_ptr());
+    }
+
+    const RIGHT: &str =
+        "a result is an object whose `content` is a list of at least one block, an object with a `type`";
+
+    #[track_caller]
+    fn check(text: &str, want: &str) {
+        let got = RawJson::parse(text.to_owned()).unwrap().into_result();
+        match got {
+            Ok(result) => assert_eq!((result.as_str(), want), (text.trim(), "")),
+            Err(flaw) => {
+                let (said, right) = flaw.split_once("; ").unwrap_or((&flaw, RIGHT));
+                assert_eq!((said, right), (want, RIGHT), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_has_blocks_and_each_has_a_type() {
+        check(r#"{"content":[{"type":"text","text":"a"}]}"#, "");
+        check(
+            r#" { "isError" : true , "content" : [ { "text" : [ ] , "type" : "x" } , {"type":""} ] , "x" : 1 } "#,
+            "",
+        );
+        check(r#"{"c\u006fntent":[{"\u0074ype":"text","text":""}]}"#, "");
+        for other in ["[]", "null", "7", r#""content""#, r#"[{"content":[{"type":"new"}]}]"#] {
+            check(other, "it is not an object");
+        }
+        for other in ["{}", r#"{"contents":[]}"#, r#"{"x":{"content":[{"type":"new"}]}}"#] {
+            check(other, "it has no `content`");
+        }
+        for other in ["null", "7", r#""text""#, "{}", r#"{"type":"new"}"#] {
+            check(&format!(r#"{{"content":{other}}}"#), "its `content` is not a list");
+        }
+        check(r#"{"content":[]}"#, "its `content` is empty");
+        check(r#"{"content":[ ],"isError":true}"#, "its `content` is empty");
+        for other in ["null", "7", r#""text""#, "[]", r#"[{"type":"new"}]"#] {
+            check(&format!(r#"{{"content":[{other}]}}"#), "`content[0]` is not an object");
+            check(&format!(r#"{{"content":[{{"type":"new"}},{other}]}}"#), "`content[1]` is not an object");
+        }
+        for other in
+            ["{}", r#"{"text":"type"}"#, r#"{"type":null}"#, r#"{"type":["text"]}"#, r#"{"x":{"type":"a"}}"#]
+        {
+            check(&format!(r#"{{"content":[{other}]}}"#), "`content[0]` has no `type` that is a string");
+        }
+        for other in [
+            r#"{"type":"text"}"#,
+            r#"{"type":"text","text":null}"#,
+            r#"{"text":5,"type":"text"}"#,
+            r#"{"type":"t\u0065xt","text":["a"]}"#,
+        ] {
+            let text = format!(r#"{{"content":[{{"type":"new","text":1}},{other}]}}"#);
+            check(&text, "`content[1]` is a text block without a `text` that is a string");
+        }
+        // Clients differ in which duplicate they take.
+        check(
+            r#"{"content":[{"type":"new"}],"content":[]}"#,
+            "duplicate field `content` at line 1 column 37",
+        );
+    }
+
+    #[test]
+    fn nesting_has_a_limit_wherever_it_is() {
+        let rows = [
+            // The depth of `DEEP`, and the text around it.
+            (1, r#"{"content":[{"type":"new"}],"structuredContent":DEEP}"#),
+            (1, r#"{"_meta":DEEP,"content":[{"type":"new"}]}"#),
+            (3, r#"{"content":[{"type":"new"},{"type":"new","x":DEEP}]}"#),
+            (2, r#"{"content":[{"type":"new"}],"x":{"y":1,"z":DEEP}}"#),
+        ];
+        for (around, text) in rows {
+            for (depth, want) in [
+                (MAX_RESULT_DEPTH, String::new()),
+                (MAX_RESULT_DEPTH + 1, "it is nested 129 levels deep, the limit is 128".into()),
+                (100_000, "it is nested 100000 levels deep, the limit is 128".into()),
+            ] {
+                let levels = depth - around;
+                for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
+                    let middle = if open == "[" { "" } else { "1" };
+                    let deep = format!("{}{middle}{}", open.repeat(levels), close.repeat(levels));
+                    check(&text.replace("DEEP", &deep), &want);
+                }
+            }
+        }
     }
 }

@@ -8,8 +8,12 @@ pub const MAX_FULL_NAME_CHARS: usize = 128;
 /// What a full name has besides the server and the tool.
 const FULL_NAME_FRAME_CHARS: usize = "mcp____".len();
 
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+fn check_plain(of: &'static str, name: &str) -> Result<(), RegistrationError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if !name.is_empty() && name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    Err(RegistrationError::BadName { of, name: name.into() })
 }
 
 /// Checks a tool's own name; the full name also contains the server's name, which has at least one character.
@@ -22,9 +26,7 @@ pub fn check_tool_name(name: &str) -> Result<(), RegistrationError> {
     if name.is_empty() {
         return Err(RegistrationError::EmptyName);
     }
-    if !is_plain(name) {
-        return Err(RegistrationError::BadName { name: name.into() });
-    }
+    check_plain("tool name", name)?;
     check_shortest_full_name(name)
 }
 
@@ -35,7 +37,7 @@ pub(crate) fn check_shortest_full_name(tool: &str) -> Result<(), RegistrationErr
 
 /// Checks what is put before a tool's name.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), RegistrationError> {
-    if is_plain(prefix) { Ok(()) } else { Err(RegistrationError::BadPrefix { prefix: prefix.into() }) }
+    check_plain("prefix", prefix)
 }
 
 fn check_full_name(server: &str, tool: &str) -> Result<(), RegistrationError> {
@@ -58,9 +60,7 @@ fn check_full_name(server: &str, tool: &str) -> Result<(), RegistrationError> {
 /// When the name is empty, has other characters than `A-Z a-z 0-9 _ -`, or makes a tool's full name too
 /// long.
 pub fn check_server_name(server: &str, tools: &ToolList) -> Result<(), RegistrationError> {
-    if !is_plain(server) {
-        return Err(RegistrationError::BadServerName { name: server.into() });
-    }
+    check_plain("server name", server)?;
     tools.iter().try_for_each(|tool| check_full_name(server, &tool.name))
 }
 
@@ -73,39 +73,18 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> V
     if name.len() > MAX_FULL_NAME_CHARS {
         return Vec::new();
     }
+    let letters = |name: &str| name.to_ascii_lowercase().replace('-', "_");
     let wanted = letters(name);
     // At most a third of the letters may be wrong, and never all of them.
-    let limit = (wanted.len() / 3).max(1).min(wanted.len().saturating_sub(1));
+    let count = wanted.chars().count();
+    let limit = (count / 3).max(1).min(count.saturating_sub(1));
     let mut near: Vec<_> = known
         .filter(|known| known.len() <= MAX_FULL_NAME_CHARS)
-        .map(|known| (distance(&wanted, &letters(known)), known))
+        .map(|known| (strsim::osa_distance(&wanted, &letters(known)), known))
         .filter(|(distance, _)| *distance <= limit)
         .collect();
     near.sort_by_key(|(distance, _)| *distance);
     near.into_iter().take(MAX_NEAREST).map(|(_, name)| name.to_owned()).collect()
-}
-
-fn letters(name: &str) -> Vec<char> {
-    name.chars().map(|char| if char == '-' { '_' } else { char.to_ascii_lowercase() }).collect()
-}
-
-/// How many letters have to be inserted, deleted, changed or swapped with the next one to turn `a` into `b`.
-fn distance(a: &[char], b: &[char]) -> usize {
-    // Three rows of the usual table: for a letter of `a` and the two letters before it.
-    let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect(), vec![0; b.len() + 1]];
-    for (i, letter) in a.iter().enumerate() {
-        let [before, last, row] = &mut rows;
-        row[0] = i + 1;
-        for (j, other) in b.iter().enumerate() {
-            let changed = last[j] + usize::from(letter != other);
-            row[j + 1] = changed.min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *letter == b[j - 1] && a[i - 1] == *other {
-                row[j + 1] = row[j + 1].min(before[j - 1] + 1);
-            }
-        }
-        rows.rotate_left(1);
-    }
-    rows[1][b.len()]
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use crate::{MAX_RESULT_DEPTH, RawJson};
+use crate::RawJson;
 
 /// A tool's complete result: blocks of content, optional structured content, and whether it is an error.
 ///
@@ -23,6 +23,10 @@ pub struct ToolResult {
     structured: Option<RawJson>,
     is_error: bool,
     meta: Option<RawJson>,
+    /// A handler's value, which is shown unless there are blocks.
+    value: Option<RawJson>,
+    /// A result that somebody else has written.
+    complete: Option<RawJson>,
 }
 
 /// A block of content, as MCP defines it.
@@ -69,6 +73,18 @@ pub enum Content {
 }
 
 impl ToolResult {
+    /// A complete result that is already the JSON text of an MCP `CallToolResult`, for example from another system.
+    /// It is sent unchanged, so nothing can be added to it.
+    #[must_use]
+    pub fn complete(result: RawJson) -> Self {
+        Self { complete: Some(result), ..Self::default() }
+    }
+
+    /// A value to be shown as text: a string as it is, everything else as JSON.
+    pub(crate) fn of_value(value: RawJson) -> Self {
+        Self { value: Some(value), ..Self::default() }
+    }
+
     /// One block of text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
@@ -120,12 +136,6 @@ impl ToolResult {
         self
     }
 
-    /// The structured content, if there is any.
-    #[must_use]
-    pub fn structured_content(&self) -> Option<&RawJson> {
-        self.structured.as_ref()
-    }
-
     /// Whether this is an error.
     #[must_use]
     pub fn is_error(&self) -> bool {
@@ -133,41 +143,50 @@ impl ToolResult {
     }
 
     /// The JSON text of the MCP `CallToolResult`.
+    ///
+    /// # Panics
+    ///
+    /// Never: text and raw JSON can always be written.
     #[must_use]
     pub fn to_json(&self) -> RawJson {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct CallToolResult<'a> {
+            content: &'a [Content],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            structured_content: Option<&'a RawJson>,
+            is_error: bool,
+            #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+            meta: Option<&'a RawJson>,
+        }
+        if let Some(complete) = &self.complete {
+            return complete.clone();
+        }
         // The protocol requires at least one block.
-        let empty = [Content::Text { text: String::new() }];
-        let content = if self.content.is_empty() { &empty } else { &self.content[..] };
-        let mut text = br#"{"content":"#.to_vec();
-        serde_json::to_writer(&mut text, content).expect("strings and raw JSON can always be written");
-        // Raw JSON may be large, so it is copied and not parsed again.
-        let mut raw = |key: &str, value: &[u8]| {
-            text.reserve(key.len() + value.len());
-            text.extend_from_slice(key.as_bytes());
-            text.extend_from_slice(value);
-        };
-        if let Some(structured) = &self.structured {
-            raw(r#","structuredContent":"#, structured.as_bytes());
-        }
-        raw(r#","isError":"#, if self.is_error { b"true" } else { b"false" });
-        if let Some(meta) = &self.meta {
-            raw(r#","_meta":"#, meta.as_bytes());
-        }
-        raw("}", b"");
-        if self.is_usable() { RawJson::written_result(text) } else { RawJson::written(text) }
+        let shown = self.content.is_empty().then(|| [Content::Text { text: self.shown_value() }]);
+        RawJson::of(&CallToolResult {
+            content: shown.as_ref().map_or(&self.content, |shown| &shown[..]),
+            structured_content: self.structured.as_ref(),
+            is_error: self.is_error,
+            meta: self.meta.as_ref(),
+        })
+        .expect("text and raw JSON can always be written")
     }
 
-    /// Whether this is certainly a result that a front accepts. For most results that is known without scanning the
-    /// text.
-    fn is_usable(&self) -> bool {
-        let fits = |raw: &RawJson, around: usize| around + raw.depth() <= MAX_RESULT_DEPTH;
-        let members = [&self.structured, &self.meta];
-        members.into_iter().flatten().all(|raw| fits(raw, 1))
-            && self.content.iter().all(|block| match block {
-                Content::Resource { resource } => fits(resource, 3),
-                Content::Other(_) => false,
-                _ => true,
-            })
+    fn shown_value(&self) -> String {
+        let Some(value) = &self.value else { return String::new() };
+        value.decode().unwrap_or_else(|_| value.as_str().to_owned())
+    }
+
+    /// Whether an output schema promises something of this result.
+    pub(crate) fn is_promised(&self) -> bool {
+        !self.is_error && self.complete.is_none()
+    }
+
+    /// The structured content: a handler's value becomes it, as an output schema promises.
+    pub(crate) fn keep_promise(&mut self) -> Option<&RawJson> {
+        self.structured = self.structured.take().or_else(|| self.value.clone());
+        self.structured.as_ref()
     }
 }
 

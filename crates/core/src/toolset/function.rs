@@ -19,10 +19,10 @@ use serde_json::Value;
 use crate::RawJson;
 pub use crate::toolset::extract::FromContext;
 use crate::toolset::handler::{FromArguments, IntoHandler};
-pub use crate::toolset::returned::{IntoToolError, IntoToolResult, Json, Returned};
+pub use crate::toolset::returned::{IntoToolError, IntoToolResult, Json};
 pub use crate::toolset::tool::IntoTools;
 use crate::toolset::tool::schema_of;
-pub use crate::{CallContext, RegistrationError, Tool, ToolError, Toolset};
+pub use crate::{CallContext, RegistrationError, Tool, ToolError, ToolResult, Toolset};
 
 /// Makes a tool of a function. `parameters` are the fields of `A`, each with whether it is an argument.
 #[must_use]
@@ -39,7 +39,7 @@ where
     for (parameter, _) in parameters.iter().filter(|(_, is_argument)| !is_argument) {
         forget(&mut schema, parameter);
     }
-    Tool::raw(name, description, schema, handler)
+    Tool::typed(name, description, schema, handler)
 }
 
 /// Requires a future that is `Send`, as handlers must be. The compiler's error then points at the function and not
@@ -212,22 +212,22 @@ impl<T> Reply<T> {
 
 /// First choice: a type that implements `IntoToolResult`.
 pub trait ReplyByItself<T, M> {
-    fn finish(&self, value: T) -> Result<Returned, ToolError>;
+    fn finish(&self, value: T) -> Result<ToolResult, ToolError>;
 }
 
 impl<T: IntoToolResult<M>, M> ReplyByItself<T, M> for &&&&Reply<T> {
-    fn finish(&self, value: T) -> Result<Returned, ToolError> {
+    fn finish(&self, value: T) -> Result<ToolResult, ToolError> {
         value.into_tool_result()
     }
 }
 
 /// Second choice: a `Result` whose value serde can write.
 pub trait ReplyWrittenOrError<T, E, N> {
-    fn finish(&self, value: Result<T, E>) -> Result<Returned, ToolError>;
+    fn finish(&self, value: Result<T, E>) -> Result<ToolResult, ToolError>;
 }
 
 impl<T: Serialize, E: IntoToolError<N>, N> ReplyWrittenOrError<T, E, N> for &&&Reply<Result<T, E>> {
-    fn finish(&self, value: Result<T, E>) -> Result<Returned, ToolError> {
+    fn finish(&self, value: Result<T, E>) -> Result<ToolResult, ToolError> {
         value.map(Json).into_tool_result()
     }
 }
@@ -235,13 +235,13 @@ impl<T: Serialize, E: IntoToolError<N>, N> ReplyWrittenOrError<T, E, N> for &&&R
 /// Third choice: any other `Result`, which is an error even if serde can write it. The compiler's error says what
 /// is right.
 pub trait ReplyNoError<T, E> {
-    fn finish<M>(&self, value: Result<T, E>) -> Result<Returned, ToolError>
+    fn finish<M>(&self, value: Result<T, E>) -> Result<ToolResult, ToolError>
     where
         Result<T, E>: IntoToolResult<M>;
 }
 
 impl<T, E> ReplyNoError<T, E> for &&Reply<Result<T, E>> {
-    fn finish<M>(&self, value: Result<T, E>) -> Result<Returned, ToolError>
+    fn finish<M>(&self, value: Result<T, E>) -> Result<ToolResult, ToolError>
     where
         Result<T, E>: IntoToolResult<M>,
     {
@@ -251,24 +251,24 @@ impl<T, E> ReplyNoError<T, E> for &&Reply<Result<T, E>> {
 
 /// Fourth choice: a type that serde can write.
 pub trait ReplyWritten<T> {
-    fn finish(&self, value: T) -> Result<Returned, ToolError>;
+    fn finish(&self, value: T) -> Result<ToolResult, ToolError>;
 }
 
 impl<T: Serialize> ReplyWritten<T> for &Reply<T> {
-    fn finish(&self, value: T) -> Result<Returned, ToolError> {
+    fn finish(&self, value: T) -> Result<ToolResult, ToolError> {
         Json(value).into_tool_result()
     }
 }
 
 /// Otherwise it cannot be returned, and the compiler's error says what can.
 pub trait ReplyNothing<T> {
-    fn finish<M>(&self, value: T) -> Result<Returned, ToolError>
+    fn finish<M>(&self, value: T) -> Result<ToolResult, ToolError>
     where
         T: IntoToolResult<M>;
 }
 
 impl<T> ReplyNothing<T> for Reply<T> {
-    fn finish<M>(&self, value: T) -> Result<Returned, ToolError>
+    fn finish<M>(&self, value: T) -> Result<ToolResult, ToolError>
     where
         T: IntoToolResult<M>,
     {

@@ -4,16 +4,19 @@
 //! shapes apart.
 
 use std::any::Any;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_path_to_error::Segment;
+use tokio::task::spawn_blocking;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::toolset::returned::Outcome;
-use crate::{CallContext, IntoToolResult, RawJson};
+use crate::tool::arguments::read;
+use crate::trace::Outcome;
+use crate::{CallContext, Fault, IntoToolResult, RawJson, ToolError, ToolResult};
 
 /// Arguments of a tool that takes none.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
@@ -26,80 +29,35 @@ pub trait FromArguments: Sized + Send + 'static {
     /// # Errors
     ///
     /// When they do not fit.
-    fn from_arguments(arguments: &RawJson) -> Result<Self, serde_json::Error>;
-
-    /// Where in the arguments reading fails, and why. Slower than reading; only used for the error message.
-    fn explain(arguments: &RawJson) -> Option<(String, String)>;
+    fn from_arguments(arguments: &RawJson) -> Result<Self, Fault>;
 }
 
 impl<T: DeserializeOwned + Send + 'static> FromArguments for T {
-    fn from_arguments(arguments: &RawJson) -> Result<Self, serde_json::Error> {
+    fn from_arguments(arguments: &RawJson) -> Result<Self, Fault> {
         // A handler that takes `RawJson` gets the arguments undecoded.
         let mut whole = Some(arguments.clone());
         let wanted = (&mut whole as &mut dyn Any).downcast_mut::<Option<T>>();
-        wanted.and_then(Option::take).map_or_else(|| arguments.decode(), Ok)
-    }
-
-    fn explain(arguments: &RawJson) -> Option<(String, String)> {
-        let mut deserializer = serde_json::Deserializer::from_slice(arguments.as_bytes());
-        let error = serde_path_to_error::deserialize::<_, T>(&mut deserializer).err()?;
-        let step = |step: &Segment| match step {
-            Segment::Seq { index } => format!("/{index}"),
-            // JSON pointers escape these two characters.
-            other => format!("/{}", other.to_string().replace('~', "~0").replace('/', "~1")),
-        };
-        let path = error.path().iter().map(step).collect::<String>();
-        Some((path, without_values(&error.into_inner())))
+        match wanted.and_then(Option::take) {
+            Some(whole) => Ok(whole),
+            // serde would read a list into a struct.
+            None if !arguments.is_object() => Err(Fault::new("/", "arguments must be a JSON object")),
+            None => read(arguments),
+        }
     }
 }
 
-/// serde's error message without the value it refers to, and without its line and column: the JSON is always one
-/// line.
-fn without_values(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let text = text.strip_suffix(&place).unwrap_or(&text);
-    let shows_one = ["invalid type: ", "invalid value: ", "unknown variant "];
-    if !shows_one.iter().any(|start| text.starts_with(start)) {
-        return text.to_owned();
-    }
-    // The value may contain the words that follow it; those words never contain a value.
-    match (text.find(['`', '"']), text.rfind(", expected ").or_else(|| text.rfind(", there are "))) {
-        (Some(begin), Some(end)) if begin < end => format!("{}{}", text[..begin].trim_end(), &text[end..]),
-        _ => text.to_owned(),
-    }
-}
+/// The work of one call.
+pub(crate) type Work = Pin<Box<dyn Future<Output = Result<ToolResult, ToolError>> + Send>>;
 
-/// A call whose arguments have been read, but which has not started.
-pub(crate) type Prepared = Box<dyn FnOnce(CallContext) -> Running + Send>;
+type Start = dyn Fn(&RawJson, CallContext) -> Result<Work, Fault> + Send + Sync;
 
-/// A call that has started, or that must be started on a thread for blocking work.
-pub(crate) enum Running {
-    Async(Pin<Box<dyn Future<Output = Outcome> + Send>>),
-    Blocking(Box<dyn FnOnce() -> Outcome + Send>),
-}
-
-type Prepare = dyn Fn(&RawJson) -> Result<Prepared, serde_json::Error> + Send + Sync;
-
-/// A closure that can answer any call.
+/// A closure that can answer any call: it reads the arguments, and returns the work that uses them.
 #[derive(Clone)]
-pub struct Handler {
-    pub(crate) prepare: Arc<Prepare>,
-    pub(crate) explain: fn(&RawJson) -> Option<(String, String)>,
-}
+pub struct Handler(pub(crate) Arc<Start>);
 
 impl std::fmt::Debug for Handler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Handler")
-    }
-}
-
-impl Handler {
-    fn new<A: FromArguments>(run: impl Fn(A) -> Prepared + Send + Sync + 'static) -> Self {
-        Self {
-            prepare: Arc::new(move |arguments| A::from_arguments(arguments).map(&run)),
-            explain: A::explain,
-        }
     }
 }
 
@@ -141,7 +99,7 @@ where
     R: IntoToolResult<M>,
 {
     fn into_handler(self) -> Handler {
-        Sync2::<M>::handler(move |arguments, _| self(arguments))
+        blocking(move |arguments, _| self(arguments))
     }
 }
 
@@ -152,7 +110,7 @@ where
     R: IntoToolResult<M>,
 {
     fn into_handler(self) -> Handler {
-        Sync2::<M>::handler(self)
+        blocking(self)
     }
 }
 
@@ -165,7 +123,7 @@ where
     R: Future<Output: IntoToolResult<M>> + Send + 'static,
 {
     fn into_handler(self) -> Handler {
-        Async2::<M>::handler(move |arguments, _| self.clone()(arguments))
+        waiting(move |arguments, _| self.clone()(arguments))
     }
 }
 
@@ -176,48 +134,50 @@ where
     R: Future<Output: IntoToolResult<M>> + Send + 'static,
 {
     fn into_handler(self) -> Handler {
-        Async2::<M>::handler(move |arguments, context| self.clone()(arguments, context))
+        waiting(move |arguments, context| self.clone()(arguments, context))
     }
 }
 
-impl<M> Sync2<M> {
-    fn handler<A, R>(f: impl Fn(A, CallContext) -> R + Send + Sync + 'static) -> Handler
-    where
-        A: FromArguments,
-        R: IntoToolResult<M>,
-    {
-        let f = Arc::new(f);
-        Handler::new(move |arguments: A| {
-            let f = Arc::clone(&f);
-            Box::new(|mut context| {
-                let turn = context.take_turn();
-                Running::Blocking(Box::new(move || {
-                    // The turn is kept until the thread is done, even if the call is no longer awaited.
-                    let _turn = turn;
-                    f(arguments, context).into_tool_result()
-                }))
+/// Runs `f` on a thread for blocking work.
+fn blocking<A, R, M>(f: impl Fn(A, CallContext) -> R + Send + Sync + 'static) -> Handler
+where
+    A: FromArguments,
+    R: IntoToolResult<M>,
+{
+    let f = Arc::new(f);
+    Handler(Arc::new(move |arguments, mut context| {
+        let (f, arguments) = (Arc::clone(&f), A::from_arguments(arguments)?);
+        Ok(Box::pin(async move {
+            let (span, turn) = (context.span(), context.take_turn());
+            let work = move || {
+                // The turn is kept until the thread is done, even if the call is no longer awaited.
+                let _turn = turn;
+                f(arguments, context).into_tool_result()
+            };
+            // If the call is dropped while its work still waits for a thread, the work never runs.
+            let work = AbortOnDropHandle::new(spawn_blocking(move || span.in_scope(work)));
+            work.await.unwrap_or_else(|error| match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                Err(error) => {
+                    Err(ToolError::new("ToolCancelledError", error.to_string()).called(Outcome::Cancelled))
+                }
             })
-        })
-    }
+        }))
+    }))
 }
 
-impl<M> Async2<M> {
-    fn handler<A, R>(f: impl Fn(A, CallContext) -> R + Send + Sync + 'static) -> Handler
-    where
-        A: FromArguments,
-        R: Future<Output: IntoToolResult<M>> + Send + 'static,
-    {
-        let f = Arc::new(f);
-        Handler::new(move |arguments: A| {
-            let f = Arc::clone(&f);
-            Box::new(move |mut context| {
-                let turn = context.take_turn();
-                let work = f(arguments, context);
-                Running::Async(Box::pin(async {
-                    let _turn = turn;
-                    work.await.into_tool_result()
-                }))
-            })
-        })
-    }
+/// Awaits the future that `f` returns.
+fn waiting<A, R, M>(f: impl Fn(A, CallContext) -> R + Send + Sync + 'static) -> Handler
+where
+    A: FromArguments,
+    R: Future<Output: IntoToolResult<M>> + Send + 'static,
+{
+    let f = Arc::new(f);
+    Handler(Arc::new(move |arguments, mut context| {
+        let (f, arguments) = (Arc::clone(&f), A::from_arguments(arguments)?);
+        Ok(Box::pin(async move {
+            let _turn = context.take_turn();
+            f(arguments, context).await.into_tool_result()
+        }))
+    }))
 }

@@ -6,7 +6,6 @@ pub(crate) mod returned;
 pub(crate) mod tool;
 
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
@@ -17,14 +16,11 @@ use tracing::Instrument as _;
 use crate::call::clock::Clock;
 use crate::call::context::States;
 use crate::call::panic::caught;
-use crate::tool::arguments::{compile, fault, prepare, read};
-use crate::tool::fault::Fault;
 use crate::tool::name::check_tool_name;
-use crate::toolset::handler::{FromArguments, Handler, IntoHandler, Prepared, Running};
-use crate::toolset::returned::{Outcome, Returned};
+use crate::toolset::handler::{FromArguments, Handler, IntoHandler, Work};
 use crate::{
-    CallContext, CallFuture, Changes, IntoTools, RawJson, RegistrationError, Schema, Tool, ToolCall,
-    ToolError, ToolList, ToolSource, ToolSpec, Warning, trace,
+    CallContext, CallFuture, Changes, Fault, IntoTools, RawJson, RegistrationError, Schema, Tool, ToolCall,
+    ToolError, ToolList, ToolResult, ToolSource, ToolSpec,
 };
 
 /// The CLI truncates descriptions to this length.
@@ -49,7 +45,7 @@ struct Tools {
 
 struct Registered {
     spec: ToolSpec,
-    /// `None` when the handler checks its arguments itself.
+    /// `None` when the handler checks its arguments itself, or their type does.
     input: Option<Schema>,
     output: Option<Schema>,
     handler: Handler,
@@ -107,24 +103,50 @@ impl ToolsetBuilder {
 }
 
 fn register(tool: Tool) -> Result<Arc<Registered>, RegistrationError> {
-    let Tool { mut spec, annotations, meta, handler, is_parallel, is_checked } = tool;
+    let Tool { mut spec, annotations, meta, handler, is_parallel, checks } = tool;
     check_tool_name(&spec.name)?;
-    let compile = |which, schema| compile(&spec.name, which, schema, is_checked);
-    let input = compile("input", &mut spec.input_schema)?;
-    let output = spec.output_schema.as_mut().map(|schema| compile("output", schema)).transpose()?.flatten();
+    let input = compile(&spec.name, "input", &mut spec.input_schema, checks[0])?;
+    let output = spec.output_schema.as_mut().map(|schema| compile(&spec.name, "output", schema, checks[1]));
+    let output = output.transpose()?.flatten();
     spec.exclusive = !is_parallel && annotations.get(Tool::READ_ONLY) != Some(&Value::Bool(true));
     let object = |members: Map<_, _>| (!members.is_empty()).then(|| RawJson::from(&Value::Object(members)));
     (spec.annotations, spec.meta) = (object(annotations), object(meta));
-    if let Some(warning) = warning(&spec) {
-        tracing::warn!("{warning}");
+    if spec.description.len() > SHOWN_DESCRIPTION_BYTES {
+        let (tool, bytes) = (&spec.name, spec.description.len());
+        tracing::warn!(
+            "description of tool `{tool}` has {bytes} bytes; the CLI shows the model only the first {SHOWN_DESCRIPTION_BYTES}"
+        );
     }
     Ok(Arc::new(Registered { spec, input, output, handler }))
 }
 
-/// A warning about a tool that works, but perhaps not as intended.
-fn warning(tool: &ToolSpec) -> Option<Warning> {
-    let (bytes, limit) = (tool.description.len(), SHOWN_DESCRIPTION_BYTES);
-    (bytes > limit).then(|| Warning::LongDescription { tool: tool.name.clone(), bytes, limit })
+/// Compiles the schema of an object if it is to be checked, and removes `$schema` from it: many clients know one
+/// draft only and refuse a schema that names another.
+fn compile(
+    tool: &str,
+    which: &'static str,
+    schema: &mut RawJson,
+    is_checked: bool,
+) -> Result<Option<Schema>, RegistrationError> {
+    let bad = |reason: String| RegistrationError::BadSchema { tool: tool.into(), which, reason };
+    let mut read: Value = schema.decode().unwrap_or_default();
+    match read.as_object().map(|root| root.get("type")) {
+        None => return Err(bad("it is not a JSON object".into())),
+        Some(None) => return Err(bad("its root has no `\"type\": \"object\"`".into())),
+        Some(Some(kind)) if kind != "object" => {
+            return Err(bad(format!("its root has `\"type\": {kind}`, not `\"object\"`")));
+        }
+        _ => {}
+    }
+    let compiled = is_checked.then(|| Schema::compile(&read).map_err(bad)).transpose()?;
+    read.as_object_mut().map(|root| root.remove("$schema"));
+    *schema = RawJson::from(&read);
+    Ok(compiled)
+}
+
+/// Where a value does not fit a schema.
+fn fault(schema: &Schema, value: &RawJson) -> Option<Fault> {
+    value.decode().map_or_else(|error| Some(Fault::new("/", error.to_string())), |value| schema.fault(&value))
 }
 
 impl Tools {
@@ -201,12 +223,6 @@ impl Toolset {
         let tools = places.iter().map(|place| Arc::clone(&now.registered[*place])).collect();
         Self::new(tools, Arc::clone(&self.0.state))
     }
-
-    /// Warnings about tools that work, but perhaps not as intended.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<Warning> {
-        self.now().list.iter().filter_map(warning).collect()
-    }
 }
 
 impl std::fmt::Debug for Toolset {
@@ -231,126 +247,63 @@ impl ToolSource for Toolset {
                 let place = now.list.place(&call.name).ok_or_else(|| now.list.not_found(&call.name))?;
                 Arc::clone(&now.registered[place])
             };
-            let ready = tool.prepare(&call.arguments)?;
-            // They may be large, and the handler may take long.
-            drop(call.arguments);
             // When this future ends or is dropped, a handler that blocks its thread sees the cancellation.
             let cancelled = context.cancellation().child_token();
             let _end = cancelled.clone().drop_guard();
-            let context = context.with(call.meta, Arc::clone(&self.0.state), cancelled);
-            let outcome = match tool.spec.timeout {
-                None => run(ready, context).await,
-                Some(limit) => run_within(limit, ready, context).await,
-            };
-            tool.finish(outcome)
-        })
-    }
-}
-
-/// How a handler ended, without its tool's name.
-enum Ended {
-    Returned(Outcome),
-    Panicked(String),
-    TimedOut(Duration),
-}
-
-async fn run(ready: Prepared, context: CallContext) -> Ended {
-    let span = context.span();
-    let work = async move {
-        match ready(context) {
-            Running::Async(work) => work.await,
-            // If the call is dropped while its work still waits for a thread, the work never runs.
-            Running::Blocking(work) => {
-                let work = tokio::task::spawn_blocking(move || span.in_scope(work));
-                match AbortOnDropHandle::new(work).await {
-                    Ok(outcome) => outcome,
-                    Err(error) => match error.try_into_panic() {
-                        Ok(panic) => std::panic::resume_unwind(panic),
-                        Err(error) => {
-                            let error = ToolError::new("ToolCancelledError", error.to_string());
-                            Err(error.called(trace::Outcome::Cancelled))
-                        }
-                    },
-                }
+            let mut context = context.with(call.meta, Arc::clone(&self.0.state), cancelled);
+            let span = context.span();
+            let clock = tool.spec.timeout.map(|limit| (limit, Arc::new(Clock::new(limit))));
+            if let Some((_, clock)) = &clock {
+                context.stop_while_asking(Arc::clone(clock));
             }
-        }
-    };
-    match caught(work).await {
-        Ok(outcome) => Ended::Returned(outcome),
-        Err(message) => Ended::Panicked(message),
-    }
-}
-
-/// Runs the handler as a task of its own, so that the limit holds even when it blocks its thread (as long
-/// as the runtime has another one).
-async fn run_within(limit: Duration, ready: Prepared, mut context: CallContext) -> Ended {
-    let span = context.span();
-    let clock = context.can_ask().then(|| Arc::new(Clock::new(limit)));
-    if let Some(clock) = &clock {
-        context.stop_while_asking(Arc::clone(clock));
-    }
-    let task = AbortOnDropHandle::new(tokio::spawn(run(ready, context).instrument(span)));
-    let ended = match clock {
-        None => tokio::time::timeout(limit, task).await.ok(),
-        Some(clock) => tokio::select! {
-            biased;
-            ended = task => Some(ended),
-            () = clock.runs_out() => None,
-        },
-    };
-    match ended {
-        Some(Ok(ended)) => ended,
-        Some(Err(error)) => Ended::Panicked(error.to_string()),
-        None => Ended::TimedOut(limit),
+            let work = caught(tool.start(&call.arguments, context)?);
+            // They may be large, and the handler may take long.
+            drop(call.arguments);
+            let ended = match clock {
+                None => work.await,
+                // A task of its own, so that the limit holds even when the handler blocks its thread (as long as the
+                // runtime has another one).
+                Some((limit, clock)) => tokio::select! {
+                    biased;
+                    ended = AbortOnDropHandle::new(tokio::spawn(work.instrument(span))) => {
+                        ended.unwrap_or_else(|error| Err(error.to_string()))
+                    }
+                    () = clock.runs_out() => return Err(ToolError::TimedOut { tool: call.name, limit }),
+                },
+            };
+            let result = ended.map_err(|message| ToolError::Panicked { tool: call.name, message })??;
+            tool.finish(result)
+        })
     }
 }
 
 impl Registered {
-    fn prepare(&self, arguments: &RawJson) -> Result<Prepared, ToolError> {
-        if let Some(schema) = &self.input {
-            return prepare(&self.spec.name, schema, &self.handler, arguments);
-        }
-        read(&self.handler, arguments).map_err(|error| {
-            let (tool, path) = (self.spec.name.clone(), "/".to_owned());
-            ToolError::Arguments { tool, path, reason: error.to_string() }
+    /// Reads the arguments for the handler, which does not run yet.
+    fn start(&self, arguments: &RawJson, context: CallContext) -> Result<Work, ToolError> {
+        let wrong = self.input.as_ref().and_then(|schema| fault(schema, arguments));
+        let work = wrong.map_or_else(|| self.handler.0(arguments, context), Err);
+        work.map_err(|Fault { path, reason }| ToolError::Arguments {
+            tool: self.spec.name.clone(),
+            path,
+            reason,
         })
     }
 
-    fn finish(&self, ended: Ended) -> Result<RawJson, ToolError> {
-        let tool = || self.spec.name.clone();
-        let returned = match ended {
-            Ended::Returned(outcome) => outcome?,
-            Ended::Panicked(message) => return Err(ToolError::Panicked { tool: tool(), message }),
-            Ended::TimedOut(limit) => return Err(ToolError::TimedOut { tool: tool(), limit }),
-        };
-        match (returned, &self.output) {
-            (Returned::Json(result), _) => Ok(result),
-            (Returned::Value(value), None) => Ok(value.into_text_block()),
-            (Returned::Value(value), Some(promised)) => {
-                let object = value.to_raw();
-                self.check_promise(promised, Some(&object))?;
-                let text = object.as_str().to_owned();
-                Ok(crate::ToolResult::text(text).structured(object).to_json())
-            }
-            (Returned::Result(result), promised) => {
-                if let Some(promised) = promised
-                    && !result.is_error()
-                {
-                    self.check_promise(promised, result.structured_content())?;
+    /// Checks a result against the output schema, and writes it.
+    fn finish(&self, mut result: ToolResult) -> Result<RawJson, ToolError> {
+        if let Some(schema) = &self.output
+            && result.is_promised()
+        {
+            let wrong = match result.keep_promise() {
+                Some(object) if object.is_object() => {
+                    fault(schema, object).map(|Fault { path, reason }| format!("at `{path}`: {reason}"))
                 }
-                Ok(result.to_json())
+                _ => Some("it has an output schema, so it must return an object".into()),
+            };
+            if let Some(reason) = wrong {
+                return Err(ToolError::Output { tool: self.spec.name.clone(), reason });
             }
         }
-    }
-
-    fn check_promise(&self, promised: &Schema, structured: Option<&RawJson>) -> Result<(), ToolError> {
-        let wrong = |reason| Err(ToolError::Output { tool: self.spec.name.clone(), reason });
-        match structured {
-            Some(object) if object.is_object() => match fault(promised, object, None) {
-                None => Ok(()),
-                Some(Fault { path, reason }) => wrong(format!("at `{path}`: {reason}")),
-            },
-            _ => wrong("it has an output schema, so it must return an object".into()),
-        }
+        Ok(result.to_json())
     }
 }

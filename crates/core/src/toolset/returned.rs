@@ -11,88 +11,13 @@ use std::ops::Deref;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
-use crate::{RawJson, ToolError, ToolResult, json};
-
-/// A handler's value, written once, directly after the beginning of a text block, which is where most values end
-/// up.
-#[derive(Debug)]
-pub struct Value {
-    text: Vec<u8>,
-    /// How many levels of objects and lists it has.
-    depth: usize,
-}
-
-impl Value {
-    pub(crate) const HEAD: &'static str = r#"{"content":[{"type":"text","text":"#;
-    pub(crate) const TAIL: &'static str = r#"}],"isError":false}"#;
-
-    fn write(value: &impl Serialize) -> Result<Self, ToolError> {
-        let mut text = Self::HEAD.as_bytes().to_vec();
-        match json::write(&mut text, value) {
-            Ok(depth) => Ok(Self { text, depth }),
-            Err(error) => Err(ToolError::new("ToolOutputError", format!("the result is not JSON: {error}"))),
-        }
-    }
-
-    fn text(value: &str) -> Self {
-        let mut text = Vec::with_capacity(Self::HEAD.len() + json::room(value) + Self::TAIL.len());
-        text.extend_from_slice(Self::HEAD.as_bytes());
-        json::write_text(&mut text, value);
-        Self { text, depth: 0 }
-    }
-
-    /// The value's own JSON text.
-    pub(crate) fn json(&self) -> &str {
-        std::str::from_utf8(&self.text[Self::HEAD.len()..]).expect("serde_json writes UTF-8")
-    }
-
-    /// The same as a separate text.
-    pub(crate) fn to_raw(&self) -> RawJson {
-        RawJson::written_to_depth(self.json().into(), self.depth)
-    }
-
-    /// A result with one block of text. A JSON string becomes the text itself; any other value becomes text that
-    /// contains JSON.
-    pub(crate) fn into_text_block(mut self) -> RawJson {
-        if !self.json().starts_with('"') {
-            let quoted = serde_json::Value::from(self.json()).to_string();
-            self.text.truncate(Self::HEAD.len());
-            self.text.extend_from_slice(quoted.as_bytes());
-        }
-        self.text.extend_from_slice(Self::TAIL.as_bytes());
-        RawJson::written_result(self.text)
-    }
-}
-
-/// What a handler returned: the output of [`IntoToolResult::into_tool_result`].
-#[derive(Debug)]
-pub enum Returned {
-    /// A value to be shown as text. [`Json`] makes it.
-    Value(Value),
-    /// A complete result.
-    Result(ToolResult),
-    /// A complete result as JSON text.
-    Json(RawJson),
-}
-
-/// A complete result that is already JSON text of an MCP `CallToolResult`, for example from another system. It is
-/// sent unchanged.
-#[derive(Debug, Clone)]
-pub struct ResultJson(pub RawJson);
-
-impl IntoToolResult for ResultJson {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
-        Ok(Returned::Json(self.0))
-    }
-}
-
-pub(crate) type Outcome = Result<Returned, ToolError>;
+use crate::{RawJson, ToolError, ToolResult};
 
 /// What a handler can return:
 ///
 /// - text, which is shown as it is; numbers, lists, maps and JSON values, shown as JSON;
 /// - any type that serde can write, in a [`Json`] (a function with `#[tool]` also without);
-/// - a [`ToolResult`], for pictures, several blocks or structured content;
+/// - a [`ToolResult`], for pictures, several blocks or structured content, or a result that another system has written;
 /// - a type of your own that implements this trait;
 /// - a `Result` of these, whose error is an [`IntoToolError`]. The model sees the error's text with its causes, and the
 ///   name of its type.
@@ -101,12 +26,12 @@ pub(crate) type Outcome = Result<Returned, ToolError>;
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
-/// use toolbridge::{IntoToolResult, NoArgs, Returned, Tool, ToolError};
+/// use toolbridge::{IntoToolResult, NoArgs, Tool, ToolError, ToolResult};
 ///
 /// struct Celsius(f64);
 ///
 /// impl IntoToolResult for Celsius {
-///     fn into_tool_result(self) -> Result<Returned, ToolError> {
+///     fn into_tool_result(self) -> Result<ToolResult, ToolError> {
 ///         format!("{} °C", self.0).into_tool_result()
 ///     }
 /// }
@@ -126,7 +51,7 @@ pub trait IntoToolResult<M = ()> {
     /// # Errors
     ///
     /// The handler's own error, or an error that its value cannot be written as JSON.
-    fn into_tool_result(self) -> Result<Returned, ToolError>;
+    fn into_tool_result(self) -> Result<ToolResult, ToolError>;
 }
 
 /// A value for serde to write: a string is shown as it is, everything else as JSON.
@@ -147,8 +72,10 @@ pub trait IntoToolResult<M = ()> {
 pub struct Json<T>(pub T);
 
 impl<T: Serialize> IntoToolResult for Json<T> {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
-        Value::write(&self.0).map(Returned::Value)
+    fn into_tool_result(self) -> Result<ToolResult, ToolError> {
+        let value = RawJson::of(&self.0)
+            .map_err(|error| ToolError::new("ToolOutputError", format!("the result is not JSON: {error}")))?;
+        Ok(ToolResult::of_value(value))
     }
 }
 
@@ -174,7 +101,7 @@ impl<T: JsonSchema> JsonSchema for Json<T> {
 macro_rules! written {
     ($([$($generics:tt)*] $type:ty,)*) => {$(
         impl<$($generics)*> IntoToolResult for $type {
-            fn into_tool_result(self) -> Result<Returned, ToolError> {
+            fn into_tool_result(self) -> Result<ToolResult, ToolError> {
                 Json(self).into_tool_result()
             }
         }
@@ -195,8 +122,8 @@ written! {
 macro_rules! text {
     ($($type:ty)*) => {$(
         impl IntoToolResult for $type {
-            fn into_tool_result(self) -> Result<Returned, ToolError> {
-                Ok(Returned::Value(Value::text(&self)))
+            fn into_tool_result(self) -> Result<ToolResult, ToolError> {
+                Ok(ToolResult::text(self))
             }
         }
     )*};
@@ -208,19 +135,13 @@ impl<T, const N: usize> IntoToolResult for [T; N]
 where
     [T; N]: Serialize,
 {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
+    fn into_tool_result(self) -> Result<ToolResult, ToolError> {
         Json(self).into_tool_result()
     }
 }
 
 impl IntoToolResult for ToolResult {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
-        Ok(Returned::Result(self))
-    }
-}
-
-impl IntoToolResult for Returned {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
+    fn into_tool_result(self) -> Result<ToolResult, ToolError> {
         Ok(self)
     }
 }
@@ -230,7 +151,7 @@ impl IntoToolResult for Returned {
 pub struct Fallible<M, N>(M, N);
 
 impl<T: IntoToolResult<M>, E: IntoToolError<N>, M, N> IntoToolResult<Fallible<M, N>> for Result<T, E> {
-    fn into_tool_result(self) -> Result<Returned, ToolError> {
+    fn into_tool_result(self) -> Result<ToolResult, ToolError> {
         self.map_err(E::into_tool_error)?.into_tool_result()
     }
 }

@@ -38,7 +38,8 @@ pub struct Tool {
     pub(crate) meta: Map<String, Value>,
     pub(crate) handler: Handler,
     pub(crate) is_parallel: bool,
-    pub(crate) is_checked: bool,
+    /// Whether the schemas are checked by us: that of the arguments, and that of the result.
+    pub(crate) checks: [bool; 2],
 }
 
 impl Tool {
@@ -56,11 +57,25 @@ impl Tool {
     where
         A: JsonSchema + FromArguments,
     {
-        Self::raw(name, description, schema_of::<A>(), handler)
+        Self::typed(name, description, schema_of::<A>(), handler)
     }
 
-    /// A tool with your own input schema. The handler may take its arguments undecoded, as [`RawJson`], or as any
-    /// type that serde can read.
+    /// A tool whose schema describes the type of its arguments, so that reading them is the check.
+    pub(crate) fn typed<A, M>(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        input_schema: Value,
+        handler: impl IntoHandler<A, M>,
+    ) -> Self
+    where
+        A: FromArguments,
+    {
+        let raw = Self::raw(name, description, input_schema, handler);
+        Self { checks: [false, true], ..raw }
+    }
+
+    /// A tool with your own input schema, which arguments are checked against before the handler runs. It may take
+    /// them undecoded, as [`RawJson`], or as any type that serde can read.
     #[must_use]
     pub fn raw<A, M>(
         name: impl Into<String>,
@@ -77,7 +92,7 @@ impl Tool {
             meta: Map::from_iter([(Self::ALWAYS_LOAD.to_owned(), Value::Bool(true))]),
             handler: handler.into_handler(),
             is_parallel: false,
-            is_checked: true,
+            checks: [true; 2],
         }
     }
 
@@ -131,7 +146,7 @@ impl Tool {
     /// The handler checks its arguments and results itself; the schemas are only shown to clients.
     #[must_use]
     pub fn unchecked(mut self) -> Self {
-        self.is_checked = false;
+        self.checks = [false; 2];
         self
     }
 

@@ -86,7 +86,7 @@ async fn a_handler_learns_what_became_of_its_question() {
         (Answer::Nobody, "Nobody"),
         (
             Answer::Accepted(r#"{"answer":"blue"}"#),
-            "QuestionError the answer does not fit the question: at `/answer`: \"red\", \"green\" are the values",
+            "QuestionError the answer does not fit the question: at `/`: unknown variant, expected `red` or `green`",
         ),
     ];
     for tool in ["paint", "block"] {
@@ -94,7 +94,6 @@ async fn a_handler_learns_what_became_of_its_question() {
             let (asked, result) = call(tool, &[answer]).await;
             let form = r#"{"properties":{"answer":{"enum":["red","green"],"type":"string"}},"required":["answer"],"type":"object"}"#;
             assert_eq!(asked, [format!("Which colour? {form}")]);
-            let want = want.split(": \"red").next().unwrap();
             assert!(result.contains(want), "{tool}: {result}");
         }
     }

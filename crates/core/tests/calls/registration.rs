@@ -21,12 +21,12 @@ fn bad_registrations_are_refused_and_say_what_would_be_right() {
         (vec![nothing("")], "a tool has an empty name", "give every tool a name, such as `search_orders`"),
         (
             vec![nothing("a b")],
-            "tool name `a b` has characters other than `A-Z a-z 0-9 _ -`",
+            "tool name `a b` is empty or has characters other than `A-Z a-z 0-9 _ -`",
             "use letters, digits, `_` and `-`, such as `search_orders`",
         ),
         (
             vec![nothing("日本")],
-            "tool name `日本` has characters other than `A-Z a-z 0-9 _ -`",
+            "tool name `日本` is empty or has characters other than `A-Z a-z 0-9 _ -`",
             "use letters, digits, `_` and `-`, such as `search_orders`",
         ),
         (
@@ -63,15 +63,6 @@ fn bad_registrations_are_refused_and_say_what_would_be_right() {
     let broken = with_schema(json!({"type": "object", "properties": {"a": {"type": "strnig"}}}));
     let error = Toolset::builder().with(broken).build().unwrap_err().to_string();
     assert!(error.starts_with("input schema of tool `t` is not usable: "), "{error}");
-}
-
-#[test]
-fn a_long_description_is_a_warning() {
-    let tools = Toolset::builder().tool("t", "x".repeat(2049), |_: NoArgs| "").build().unwrap();
-    assert_eq!(
-        tools.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ["description of tool `t` has 2049 bytes; the CLI shows the model only the first 2048"]
-    );
 }
 
 #[test]

@@ -9,8 +9,15 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use toolbridge_core::{CallContext, RawJson, ToolCall, ToolSource as _};
+use toolbridge_core::{CallContext, RawJson, Schema, ToolCall, ToolSource as _};
 use toolbridge_docs::{Documents, DocumentsBuilder};
+
+/// Checks that a value fits a schema.
+#[track_caller]
+pub(crate) fn check_schema(schema: &Value, value: &Value) {
+    let fault = Schema::compile(schema).unwrap().fault(value);
+    assert!(fault.is_none(), "{fault:?}: {value}");
+}
 
 /// A workspace with the manual `m` and an empty vault.
 pub(crate) struct Workspace {
@@ -151,9 +158,7 @@ impl Client {
         if result["isError"] == false {
             let schema = self.documents.tools().get(tool).unwrap().output_schema.clone();
             let schema = schema.map_or(json!({ "type": "object" }), |schema| schema.decode().unwrap());
-            if let Err(error) = jsonschema::validate(&schema, structured) {
-                panic!("the answer of `{tool}` does not fit its schema: {error}: {structured}");
-            }
+            check_schema(&schema, structured);
         }
         result
     }

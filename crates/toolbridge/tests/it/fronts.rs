@@ -105,7 +105,7 @@ fn table() -> Vec<(&'static str, String, Value)> {
             "echo",
             r#"{"text":5}"#.into(),
             error(
-                "invalid arguments for tool `echo`: at `/text`: the value is not of type \"string\" (type: ToolArgumentsError)",
+                "invalid arguments for tool `echo`: at `/text`: invalid type: integer, expected a string (type: ToolArgumentsError)",
             ),
         ),
         (
