@@ -30,26 +30,27 @@ mod with {
     use serde_json::json;
     use toolbridge::core::set;
     use toolbridge::core::trace::{Process, Tracer, trace_path};
-    use toolbridge::nats::{Access, Tools};
+    use toolbridge::nats::{ConnectFiles, ConnectOptions, NatsError, Tools};
     use toolbridge::{ServerInfo, ToolSource};
 
     use super::NatsFront;
     use crate::args::NatsAccess;
     use crate::output::{print, say};
 
-    fn access(args: &NatsAccess) -> Access {
-        let mut access = Access::new();
-        let NatsAccess { nats_creds, nats_nkey, nats_ca, nats_cert, nats_key, nats_inbox } = args;
-        set!(access: credentials_file = nats_creds, nkey_file = nats_nkey, root_certificates = nats_ca, inbox_prefix = nats_inbox);
-        match (nats_cert, nats_key) {
-            (Some(certificate), Some(key)) => access.client_certificate(certificate, key),
-            _ => access,
-        }
+    fn options(args: &NatsAccess) -> Result<ConnectOptions, NatsError> {
+        let files = ConnectFiles {
+            credentials: args.nats_creds.clone(),
+            nkey: args.nats_nkey.clone(),
+            root_certificates: args.nats_ca.clone(),
+            client_certificate: args.nats_cert.clone().zip(args.nats_key.clone()),
+            inbox_prefix: args.nats_inbox.clone(),
+        };
+        files.options()
     }
 
     /// The tools of the hosts that a URL names, and the service name.
     pub(crate) async fn tools(url: &str, args: &NatsAccess) -> Result<(String, Tools)> {
-        let tools = Tools::from_url(url)?.access(access(args)).await?;
+        let tools = Tools::from_url(url)?.options(options(args)?).await?;
         Ok((tools.name().to_owned(), tools))
     }
 
@@ -66,7 +67,7 @@ mod with {
         let tracer = Tracer::open(Process::Server, trace_path(trace).as_deref())?;
         let NatsFront { url, name, host, max_calls } = front;
         let mut builder = toolbridge::nats::serve(tools, name.clone()).at(url).info(info).tracer(tracer);
-        builder = builder.access(access(args));
+        builder = builder.options(options(args)?);
         set!(builder: host = host, max_calls = max_calls);
         let host = builder.await?;
         say(&format!("{count} tools as `{name}` at {}, from host `{}`", host.url(), host.name()));

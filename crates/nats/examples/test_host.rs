@@ -91,8 +91,7 @@ fn tools(here: &Arc<Here>, says: &str) -> Toolset {
         for step in 1..=3 {
             context.progress(f64::from(step), Some(3.0), Some("größe"));
         }
-        // An answer may overtake the last reports, so there is none.
-        std::future::pending::<String>().await
+        "counted"
     };
     let fail = async |_: NoArgs| Err::<String, _>(ToolError::new("QuotaError", "two\nlines: größe"));
     let raw = async |arguments: RawJson| {
@@ -105,12 +104,15 @@ fn tools(here: &Arc<Here>, says: &str) -> Toolset {
         .with(Tool::new("nap", "Sleeps", worker("nap")).read_only())
         .with(Tool::new("write", "Changes something", worker("write")).parallel())
         .with(Tool::new("turn", "Changes something, one call at a time", worker("turn")))
-        .with(Tool::new("who", "Says which host this is", async move |_: NoArgs| host.clone()).read_only())
-        .with(Tool::new("echo", format!("Says it again{says}"), async |it: Text| it.text).read_only())
+        .with(
+            Tool::new("who", format!("Says which host this is{says}"), async move |_: NoArgs| host.clone())
+                .read_only(),
+        )
+        .with(Tool::new("echo", "Says it again", async |it: Text| it.text).read_only())
         .with(Tool::new("size", "Counts", async |it: Text| it.text.len().to_string()).read_only())
         .with(Tool::new("blob", "Much", async |size: Size| "x".repeat(size.bytes)).read_only())
         .with(Tool::new("client", "Names the client", client).read_only())
-        .with(Tool::new("count", "Counts to three, and waits until it is cancelled", count).read_only())
+        .with(Tool::new("count", "Counts to three", count).read_only())
         .with(Tool::new("fail", "Fails", fail).read_only())
         .with(Tool::raw("raw", "As it is", serde_json::json!({ "type": "object" }), raw).read_only())
         .build()

@@ -5,12 +5,38 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
 use tokio::time::Instant;
-use toolbridge_core::{ToolList, ToolSpec};
+use toolbridge_core::ToolList;
+
+use crate::wire::Hello;
 
 /// A host that has not answered for this long is removed.
 const SILENCE: Duration = Duration::from_secs(6);
+
+/// How long a host that has suddenly disappeared has to come back.
+const COME_BACK: Duration = Duration::from_secs(3);
+
+/// The hosts that are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// Any host with free capacity.
+    Any,
+    /// The host of that name.
+    One(String),
+    /// Every host.
+    All,
+}
+
+impl Address {
+    /// `shop`, `shop@host-7` and `shop@*`: the name, and the hosts.
+    pub(crate) fn of(name: &str) -> (&str, Self) {
+        match name.split_once('@') {
+            None => (name, Self::Any),
+            Some((name, "*")) => (name, Self::All),
+            Some((name, host)) => (name, Self::One(host.into())),
+        }
+    }
+}
 
 /// A live host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,162 +52,124 @@ pub struct LiveHost {
     pub tools: usize,
 }
 
-/// A tool that hosts describe differently.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Disagreement {
-    /// The tool.
-    pub tool: String,
-    /// The version whose description is listed. Calls go to hosts with the same description.
-    pub listed: String,
-    /// The hosts with another description, with their versions.
-    pub others: Vec<(String, String)>,
-}
-
-/// A host's answer to a ping, from the services API.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Pong {
-    metadata: HashMap<String, String>,
-}
-
 #[derive(Debug)]
 struct Entry {
-    name: String,
-    version: String,
-    started: u64,
-    revision: u64,
+    hello: Hello,
     seen: Instant,
-    /// The list of tools, and its revision.
-    list: Option<(u64, ToolList)>,
+    tools: ToolList,
 }
 
-/// The hosts by instance.
-#[derive(Debug, Default)]
-pub(crate) struct Directory {
-    hosts: BTreeMap<String, Entry>,
-}
-
-/// The combined tools of the hosts.
+/// The combined tools of the hosts that are called.
 #[derive(Debug, Default)]
 pub(crate) struct Union {
     pub(crate) list: ToolList,
-    pub(crate) disagreements: Vec<Disagreement>,
+    /// Which hosts describe which tools differently.
+    pub(crate) disagreements: Vec<String>,
     /// For each tool, the hosts that have it as it is listed.
-    pub(crate) hosts: HashMap<String, Vec<String>>,
-    /// The live processes.
-    pub(crate) instances: Arc<[String]>,
+    pub(crate) hosts: HashMap<String, Vec<Hello>>,
+}
+
+/// The hosts by instance, and their union.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    hosts: BTreeMap<String, Entry>,
+    /// When a host last disappeared.
+    lost: Option<Instant>,
+    pub(crate) union: Arc<Union>,
 }
 
 impl Directory {
-    /// Notes that a host is live; returns its instance and revision if its list has to be requested.
-    pub(crate) fn note(&mut self, pong: &Pong) -> Option<(String, u64)> {
-        let meta = |key: &str| pong.metadata.get(key).cloned();
-        // Another service may have the same name.
-        meta("toolbridge")?;
-        let (instance, name) = (meta("instance")?, meta("host")?);
-        let number = |key: &str| meta(key)?.parse::<u64>().ok();
-        let (revision, started) = (number("revision")?, number("started").unwrap_or_default());
-        let entry = self.hosts.entry(instance.clone()).or_insert_with(|| Entry {
-            name,
-            version: meta("version").unwrap_or_default(),
-            started,
-            revision,
-            seen: Instant::now(),
-            list: None,
-        });
+    /// Notes that a host is live; returns whether its tools have to be requested.
+    pub(crate) fn note(&mut self, hello: &Hello) -> bool {
+        let Some(entry) = self.hosts.get_mut(&hello.instance) else { return true };
         entry.seen = Instant::now();
-        entry.revision = entry.revision.max(revision);
-        let is_known = entry.list.as_ref().is_some_and(|(listed, _)| *listed >= entry.revision);
-        (!is_known).then_some((instance, entry.revision))
+        entry.hello.revision < hello.revision
     }
 
-    /// Stores a host's list, unless a newer one is known.
-    pub(crate) fn set_list(&mut self, instance: &str, revision: u64, list: ToolList) {
-        if let Some(entry) = self.hosts.get_mut(instance)
-            && entry.list.as_ref().is_none_or(|(known, _)| *known < revision)
-        {
-            entry.list = Some((revision, list));
+    /// Stores a host's tools, unless newer ones are known.
+    pub(crate) fn add(&mut self, hello: Hello, tools: ToolList) {
+        if self.note(&hello) {
+            self.hosts.insert(hello.instance.clone(), Entry { hello, seen: Instant::now(), tools });
         }
     }
 
-    pub(crate) fn remove(&mut self, instance: &str) -> bool {
-        self.hosts.remove(instance).is_some()
+    pub(crate) fn remove(&mut self, instance: &str) {
+        self.hosts.remove(instance);
     }
 
-    /// Removes the hosts of a name that has no subscriber.
-    pub(crate) fn remove_named(&mut self, name: &str) -> bool {
-        let before = self.hosts.len();
-        self.hosts.retain(|_, entry| entry.name != name);
-        self.hosts.len() < before
+    /// Removes a host that was there a moment ago, and does not take a call now.
+    pub(crate) fn lose(&mut self, instance: &str) {
+        self.remove(instance);
+        self.lost = Some(Instant::now());
     }
 
-    /// Removes all hosts.
-    pub(crate) fn clear(&mut self) {
-        self.hosts.clear();
+    /// Whether a host may come back soon.
+    pub(crate) fn has_lost_a_host(&self) -> bool {
+        self.lost.is_some_and(|lost| lost.elapsed() < COME_BACK)
     }
 
-    /// Removes hosts that have not been seen for long; returns whether there were any.
-    pub(crate) fn sweep(&mut self, now: Instant) -> bool {
-        let before = self.hosts.len();
+    /// Removes hosts that have not been seen for long.
+    pub(crate) fn sweep(&mut self, now: Instant) {
         self.hosts.retain(|_, entry| now.saturating_duration_since(entry.seen) < SILENCE);
-        self.hosts.len() < before
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.hosts.is_empty()
-    }
-
-    pub(crate) fn has_named(&self, name: &str) -> bool {
-        self.hosts.values().any(|entry| entry.name == name)
     }
 
     pub(crate) fn live(&self) -> Vec<LiveHost> {
-        let live = |(instance, entry): (&String, &Entry)| LiveHost {
-            name: entry.name.clone(),
-            instance: instance.clone(),
-            version: entry.version.clone(),
-            tools: entry.list.as_ref().map_or(0, |(_, list)| list.len()),
+        let live = |entry: &Entry| LiveHost {
+            name: entry.hello.host.clone(),
+            instance: entry.hello.instance.clone(),
+            version: entry.hello.version.clone(),
+            tools: entry.tools.len(),
         };
-        self.hosts.iter().map(live).collect()
+        self.hosts.values().map(live).collect()
     }
 
-    /// The combined tools of the hosts of that name, or of all hosts. If hosts describe a tool differently,
-    /// the newest version is listed; with equal versions, the host that was started last.
-    pub(crate) fn union(&self, only: Option<&str>) -> Union {
-        let mut hosts: Vec<_> = self
-            .hosts
-            .values()
-            .filter(|entry| only.is_none_or(|name| entry.name == name))
-            .filter_map(|entry| Some((entry, &entry.list.as_ref()?.1)))
-            .collect();
-        hosts.sort_by_key(|(entry, _)| Reverse((order(&entry.version), entry.started)));
-        let list = ToolList::of(hosts.iter().flat_map(|(_, list)| list.iter()));
-        let instances = self.hosts.keys().cloned().collect();
-        let mut union = Union { list, instances, ..Union::default() };
-        for tool in union.list.iter() {
-            let has = |list: &ToolList| list.get(&tool.name).map(|other: &ToolSpec| other == tool);
-            let mut same = Vec::new();
-            let mut others = Vec::new();
-            let mut listed = None;
-            for (entry, list) in &hosts {
-                match has(list) {
-                    Some(true) => {
-                        listed.get_or_insert(&entry.version);
-                        same.push(entry.name.clone());
-                    }
-                    Some(false) => others.push((entry.name.clone(), entry.version.clone())),
+    /// The hosts at `address`.
+    pub(crate) fn at(&self, address: &Address) -> impl Iterator<Item = (&Hello, &ToolList)> {
+        let at = |entry: &&Entry| match address {
+            Address::One(name) => entry.hello.host == *name,
+            Address::Any | Address::All => true,
+        };
+        self.hosts.values().filter(at).map(|entry| (&entry.hello, &entry.tools))
+    }
+
+    /// Combines the tools of the hosts at `address`; returns whether the list has changed. If hosts describe a
+    /// tool differently, the newest version is listed; with equal versions, the host that was started last. If
+    /// there is no host, the list stays, so that calls can say why they fail.
+    pub(crate) fn combine(&mut self, address: &Address) -> bool {
+        let mut hosts: Vec<_> = self.at(address).collect();
+        hosts.sort_by_key(|(hello, _)| Reverse((order(&hello.version), hello.started)));
+        let old = Arc::clone(&self.union);
+        let mut new = Union::default();
+        let mut tools = ToolList::of(hosts.iter().flat_map(|(_, list)| list.iter())).to_vec();
+        for tool in &tools {
+            let mut same: Vec<Hello> = Vec::new();
+            for (hello, tools) in &hosts {
+                let Hello { host, version, .. } = hello;
+                match tools.get(&tool.name) {
+                    Some(other) if other == tool => same.push(Hello::clone(hello)),
+                    Some(_) => new.disagreements.push(format!("`{}` of `{host}` {version}", tool.name)),
                     None => {}
                 }
             }
-            same.sort_unstable();
-            same.dedup();
-            union.hosts.insert(tool.name.clone(), same);
-            if !others.is_empty() {
-                let listed = listed.cloned().unwrap_or_default();
-                union.disagreements.push(Disagreement { tool: tool.name.clone(), listed, others });
+            same.sort_by(|one, other| one.host.cmp(&other.host));
+            new.hosts.insert(tool.name.clone(), same);
+        }
+        for tool in new.disagreements.iter().filter(|tool| !old.disagreements.contains(tool)) {
+            tracing::warn!(
+                tool,
+                "a host describes a tool differently than the newest version; it is not called"
+            );
+        }
+        if *address == Address::All {
+            // An output schema holds for each host's result, but not for the joined one.
+            for tool in &mut tools {
+                tool.output_schema = None;
             }
         }
-        union
+        let has_changed = !hosts.is_empty() && *tools != *old.list;
+        new.list = if has_changed { ToolList::new(tools).unwrap_or_default() } else { old.list.clone() };
+        self.union = Arc::new(new);
+        has_changed
     }
 }
 
@@ -196,19 +184,13 @@ fn order(version: &str) -> (Vec<u64>, bool, &str) {
 
 #[cfg(test)]
 mod tests {
-    use toolbridge_core::RawJson;
+    use toolbridge_core::{RawJson, ToolSpec};
 
     use super::*;
 
-    fn pong(instance: &str, host: &str, version: &str, revision: u64) -> Pong {
-        let metadata = [
-            ("toolbridge", "1"),
-            ("instance", instance),
-            ("host", host),
-            ("version", version),
-            ("revision", &revision.to_string()),
-        ];
-        Pong { metadata: metadata.map(|(key, value)| (key.into(), value.into())).into() }
+    fn hello(instance: &str, host: &str, version: &str, revision: u64) -> Hello {
+        let (instance, host, version) = (instance.into(), host.into(), version.into());
+        Hello { instance, host, version, started: 0, revision, is_leaving: false }
     }
 
     fn list(tools: &[(&str, &str)]) -> ToolList {
@@ -216,50 +198,65 @@ mod tests {
         ToolList::new(tools.iter().map(tool).collect()).unwrap()
     }
 
-    #[tokio::test]
-    async fn hosts_are_combined_and_the_newest_version_wins() {
-        let mut directory = Directory::default();
-        for (instance, host, version) in
-            [("1", "a", "1.9.0"), ("2", "b", "1.10.0"), ("3", "c", "1.10.0-rc.1")]
-        {
-            assert_eq!(directory.note(&pong(instance, host, version, 1)), Some((instance.into(), 1)));
-        }
-        directory.set_list("1", 1, list(&[("x", "old"), ("only_a", ""), ("same", "")]));
-        directory.set_list("2", 1, list(&[("x", "new"), ("same", "")]));
-        directory.set_list("3", 1, list(&[("x", "candidate"), ("same", "")]));
-        let union = directory.union(None);
-        assert_eq!(union.list.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["x", "same", "only_a"]);
-        assert_eq!(union.list.get("x").unwrap().description, "new");
-        assert_eq!(union.hosts["x"], ["b"]);
-        assert_eq!(union.hosts["same"], ["a", "b", "c"]);
-        let [disagreement] = &union.disagreements[..] else { panic!("{:?}", union.disagreements) };
-        assert_eq!((&*disagreement.tool, &*disagreement.listed), ("x", "1.10.0"));
-        let others =
-            [("c", "1.10.0-rc.1"), ("a", "1.9.0")].map(|(host, version)| (host.into(), version.into()));
-        assert_eq!(disagreement.others, others);
-        assert_eq!(directory.union(Some("a")).list.get("x").unwrap().description, "old");
+    fn hosts(union: &Union, tool: &str) -> Vec<String> {
+        union.hosts[tool].iter().map(|hello| hello.host.clone()).collect()
     }
 
     #[tokio::test]
-    async fn a_list_is_asked_for_when_it_has_changed_and_not_otherwise() {
+    async fn hosts_are_combined_and_the_newest_version_wins() {
         let mut directory = Directory::default();
-        assert!(directory.note(&pong("1", "a", "1", 1)).is_some());
-        directory.set_list("1", 1, list(&[]));
-        assert!(directory.note(&pong("1", "a", "1", 1)).is_none());
-        assert!(directory.note(&pong("1", "a", "1", 2)).is_some());
-        directory.set_list("1", 1, list(&[]));
-        assert!(directory.note(&pong("1", "a", "1", 2)).is_some(), "the list was too old");
-        directory.set_list("1", 2, list(&[]));
-        assert!(directory.note(&pong("1", "a", "1", 1)).is_none(), "a late answer");
-        assert!(directory.note(&Pong { metadata: HashMap::new() }).is_none(), "another service");
+        let lists = [
+            (hello("1", "a", "1.9.0", 1), list(&[("x", "old"), ("only_a", ""), ("same", "")])),
+            (hello("2", "b", "1.10.0", 1), list(&[("x", "new"), ("same", "")])),
+            (hello("3", "c", "1.10.0-rc.1", 1), list(&[("x", "candidate"), ("same", "")])),
+        ];
+        for (hello, list) in lists {
+            assert!(directory.note(&hello));
+            directory.add(hello, list);
+        }
+        assert!(directory.combine(&Address::Any) && !directory.combine(&Address::Any));
+        let union = Arc::clone(&directory.union);
+        assert_eq!(union.list.iter().map(|tool| &*tool.name).collect::<Vec<_>>(), ["x", "same", "only_a"]);
+        assert_eq!(union.list.get("x").unwrap().description, "new");
+        assert_eq!(hosts(&union, "x"), ["b"]);
+        assert_eq!(hosts(&union, "same"), ["a", "b", "c"]);
+        assert_eq!(union.disagreements, ["`x` of `c` 1.10.0-rc.1", "`x` of `a` 1.9.0"]);
+        directory.combine(&Address::One("a".into()));
+        assert_eq!(directory.union.list.get("x").unwrap().description, "old");
+        // Without the host, the list stays, and the tools have no hosts.
+        directory.remove("1");
+        assert!(!directory.combine(&Address::One("a".into())));
+        assert_eq!((directory.union.list.len(), directory.union.hosts.len()), (3, 0));
+    }
+
+    #[tokio::test]
+    async fn tools_are_requested_when_they_have_changed_and_not_otherwise() {
+        let mut directory = Directory::default();
+        let [first, second] = [1, 2].map(|revision| hello("1", "a", "1", revision));
+        assert!(directory.note(&first));
+        directory.add(first.clone(), list(&[]));
+        assert!(!directory.note(&first) && directory.note(&second));
+        directory.add(second.clone(), list(&[("x", "")]));
+        assert!(!directory.note(&second) && !directory.note(&first), "a late answer");
+        directory.add(first, list(&[]));
+        assert_eq!(directory.live()[0].tools, 1, "a late list");
         assert_eq!(directory.live().len(), 1);
     }
 
     #[tokio::test]
     async fn a_host_that_is_silent_is_gone() {
         let mut directory = Directory::default();
-        directory.note(&pong("1", "a", "1", 1));
-        assert!(!directory.sweep(Instant::now()));
-        assert!(directory.sweep(Instant::now() + SILENCE) && directory.is_empty());
+        directory.add(hello("1", "a", "1", 1), list(&[]));
+        directory.sweep(Instant::now());
+        assert_eq!(directory.live().len(), 1);
+        directory.sweep(Instant::now() + SILENCE);
+        assert_eq!(directory.live().len(), 0);
+    }
+
+    #[test]
+    fn a_name_may_say_which_host() {
+        assert_eq!(Address::of("shop"), ("shop", Address::Any));
+        assert_eq!(Address::of("shop@host-7"), ("shop", Address::One("host-7".into())));
+        assert_eq!(Address::of("shop@*"), ("shop", Address::All));
     }
 }

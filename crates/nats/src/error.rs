@@ -51,11 +51,11 @@ pub enum NatsError {
         /// The server's message.
         reason: String,
     },
-    /// The list of tools does not fit into one message of the NATS services API.
+    /// The list of tools does not fit into one message.
     TooManyTools {
         /// The number of tools.
         tools: usize,
-        /// The size of that message.
+        /// The size of the list.
         bytes: usize,
         /// The server's `max_payload`.
         limit: usize,
@@ -63,11 +63,6 @@ pub enum NatsError {
     /// No host of that name is live.
     NoHost {
         /// The name, perhaps with a host.
-        name: String,
-    },
-    /// No host has listed its tools in time.
-    Silent {
-        /// The name.
         name: String,
     },
     /// The connection was closed.
@@ -92,10 +87,9 @@ impl fmt::Display for NatsError {
             }
             Self::TooManyTools { tools, bytes, limit } => write!(
                 f,
-                "{tools} tools are too many for one name: the service's answer has {bytes} bytes, the server's limit is {limit}"
+                "{tools} tools are too many for one name: their list has {bytes} bytes, the limit of the server's messages is {limit}"
             ),
             Self::NoHost { name } => write!(f, "no host offers `{name}` at the moment"),
-            Self::Silent { name } => write!(f, "the hosts of `{name}` did not list their tools"),
             Self::Ended => f.write_str("the connection to NATS has ended"),
         }
     }
@@ -121,7 +115,6 @@ impl Hint for NatsError {
                 "offer them under several names, or raise the server's `max_payload`"
             }
             Self::NoHost { .. } => "start one, such as `toolbridge serve --demo --nats URL --name NAME`",
-            Self::Silent { .. } => "look at the logs of the hosts",
             Self::Ended => return None,
         })
     }

@@ -1,65 +1,47 @@
 //! One call to all hosts, with their results joined.
 
-use serde::Serialize;
-use toolbridge_core::json::members;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 use toolbridge_core::{RawJson, ToolError};
 
-/// The answer of one host.
-#[derive(Serialize)]
-struct Of<'a> {
-    host: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a RawJson>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<Failed<'a>>,
-}
-
-#[derive(Serialize)]
-struct Failed<'a> {
-    #[serde(rename = "type")]
-    type_name: &'a str,
-    message: String,
-}
-
-#[derive(Serialize)]
-struct Text<'a> {
-    r#type: &'static str,
-    text: &'a str,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Content<'a> {
+    #[serde(borrow)]
+    content: Vec<&'a RawValue>,
 }
 
 /// Joins the results of all hosts: their blocks one after the other, each host's below its name, and all
 /// results in an array as the structured content. It is an error if no host has a result.
 pub(crate) fn join(answers: &[(String, Result<RawJson, ToolError>)]) -> Result<RawJson, ToolError> {
-    let unusable = |error: serde_json::Error| {
-        ToolError::new("NatsError", format!("the results cannot be joined: {error}"))
-    };
-    let mut blocks: Vec<String> = Vec::new();
-    let mut all = Vec::new();
+    let json = |text: &str| Value::from(text).to_string();
+    let block = |text: String| format!(r#"{{"type":"text","text":{}}}"#, json(&text));
+    let (mut blocks, mut results) = (Vec::new(), Vec::new());
     for (host, answer) in answers {
-        let block = |text: &str| serde_json::to_string(&Text { r#type: "text", text }).map_err(unusable);
-        match answer {
+        let (what, shown) = match answer {
             Ok(result) => {
-                blocks.push(block(&format!("{host}:"))?);
-                if let Ok(Some([Some(content)])) = members(result.as_str(), &["content"]) {
-                    let list = content.get().strip_prefix('[').and_then(|list| list.strip_suffix(']'));
-                    blocks.extend(list.filter(|list| !list.trim().is_empty()).map(str::to_owned));
-                }
-                all.push(Of { host, result: Some(result), error: None });
+                blocks.push(block(format!("{host}:")));
+                let Content { content } = result.decode().unwrap_or_default();
+                blocks.extend(content.into_iter().map(|block| block.get().to_owned()));
+                ("result", result.to_string())
             }
             Err(error) => {
-                blocks.push(block(&format!("{host}: {error} (type: {})", error.type_name()))?);
-                let error = Failed { type_name: error.type_name(), message: error.to_string() };
-                all.push(Of { host, result: None, error: Some(error) });
+                let kind = error.type_name();
+                blocks.push(block(format!("{host}: {error} (type: {kind})")));
+                let message = json(&error.to_string());
+                ("error", format!(r#"{{"type":{},"message":{message}}}"#, json(kind)))
             }
-        }
+        };
+        results.push(format!(r#"{{"host":{},"{what}":{shown}}}"#, json(host)));
     }
-    let structured = serde_json::to_string(&all).map_err(unusable)?;
     let has_failed = answers.iter().all(|(_, answer)| answer.is_err());
+    let (blocks, results) = (blocks.join(","), results.join(","));
     let text = format!(
-        r#"{{"content":[{}],"structuredContent":{{"results":{structured}}},"isError":{has_failed}}}"#,
-        blocks.join(",")
+        r#"{{"content":[{blocks}],"structuredContent":{{"results":[{results}]}},"isError":{has_failed}}}"#
     );
-    RawJson::parse(text).map_err(unusable)
+    RawJson::parse(text)
+        .map_err(|error| ToolError::new("NatsError", format!("the results cannot be joined: {error}")))
 }
 
 #[cfg(test)]

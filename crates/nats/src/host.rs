@@ -3,37 +3,32 @@
 use std::collections::HashMap;
 use std::future::IntoFuture;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use async_nats::service::endpoint::Endpoint;
-use async_nats::service::{Service, ServiceExt as _};
-use async_nats::{Request, RequestError, RequestErrorKind, Subject, Subscriber};
+use async_nats::service::{Request, Service, ServiceExt as _};
+use async_nats::{ConnectOptions, HeaderMap, Message};
 use bytes::Bytes;
-use futures_util::stream::SelectAll;
-use futures_util::{FutureExt as _, StreamExt as _};
-use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use futures_util::StreamExt as _;
+use futures_util::stream::{BoxStream, SelectAll, select};
+use percent_encoding::percent_decode_str;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::DropGuard;
 use tokio_util::task::TaskTracker;
 use toolbridge_core::trace::{Process, Tracer};
-use toolbridge_core::{Budget, CancellationToken, Dispatcher, ServerInfo, ToolError, ToolList, ToolSource};
+use toolbridge_core::{CancellationToken, Changes, Dispatcher, ServerInfo, ToolSource};
 use tracing::Instrument as _;
 
-use crate::answer::Arrived;
-use crate::link::Link;
-use crate::parts::{Cutter, part_bytes, room};
-use crate::run::run;
-use crate::subject::{QUEUE, Subjects};
-use crate::table::{KEPT, Place, Room, Table};
-use crate::wire::{Asked, Speaker, Told, check_inbox};
-use crate::{Access, NatsError, listing};
+use crate::NatsError;
+use crate::connection::Connection;
+use crate::run::Run;
+use crate::wire::{Hello, QUEUE, Subjects, kind, kind_of};
 
 /// The default limit of parallel calls.
 const MAX_CALLS: usize = 512;
 
-/// The limit for large arguments, over all calls.
-const MAX_REQUEST_BYTES: usize = 256 * 1024 * 1024;
+/// The limit of running and waiting calls for plain clients, as a multiple of the calls that may run.
+const MAX_WAITING: usize = 8;
 
 /// By default, how long running calls have when the host is drained.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -41,7 +36,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// How long cancelled calls have to end.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a host that is leaving still answers questions about calls.
+/// How long a host that is leaving still answers the calls of callers that do not know it yet.
 const LINGER: Duration = Duration::from_millis(500);
 
 /// How long the server has to confirm the subscriptions.
@@ -68,7 +63,7 @@ pub fn serve(source: impl ToolSource, name: impl Into<String>) -> HostBuilder {
         name: name.into(),
         url: "nats://127.0.0.1:4222".into(),
         host: None,
-        access: Access::new(),
+        options: ConnectOptions::new(),
         info: ServerInfo::default(),
         tracer: Tracer::without_file(Process::Server),
         max_calls: MAX_CALLS,
@@ -84,7 +79,7 @@ pub struct HostBuilder {
     name: String,
     url: String,
     host: Option<String>,
-    access: Access,
+    options: ConnectOptions,
     info: ServerInfo,
     tracer: Tracer,
     max_calls: usize,
@@ -92,7 +87,8 @@ pub struct HostBuilder {
 }
 
 impl HostBuilder {
-    /// The NATS server, by default `nats://127.0.0.1:4222`; several are separated by commas.
+    /// The NATS server, by default `nats://127.0.0.1:4222`; several are separated by commas. It may have a user
+    /// and a password, or a token: `nats://user:password@host`, `nats://token@host`.
     pub fn at(mut self, url: impl Into<String>) -> Self {
         self.url = url.into();
         self
@@ -104,9 +100,10 @@ impl HostBuilder {
         self
     }
 
-    /// The credentials for the server.
-    pub fn access(mut self, access: Access) -> Self {
-        self.access = access;
+    /// The credentials and other settings of the connection, except for its name, its event callback and the
+    /// pauses between attempts to reconnect.
+    pub fn options(mut self, options: ConnectOptions) -> Self {
+        self.options = options;
         self
     }
 
@@ -137,32 +134,26 @@ impl HostBuilder {
 
     async fn start(self) -> Result<Host, NatsError> {
         let subjects = Subjects::new(&self.name)?;
-        let name = self.host.unwrap_or_else(machine_name);
-        let link = self.access.connect(&self.url, format!("toolbridge host {name} of {}", self.name)).await?;
-        let instance: String = std::iter::repeat_with(fastrand::alphanumeric).take(16).collect();
+        let host = self.host.filter(|name| !name.is_empty()).unwrap_or_else(machine_name);
+        let shown = format!("toolbridge host {host} of {}", self.name);
+        let connection = Connection::open(self.options, &self.url, shown).await?;
         let ended = CancellationToken::new();
         let shared = Arc::new(Shared {
-            speaker: Speaker::written(&instance, &name),
-            dispatcher: Dispatcher::new(self.source, self.tracer),
-            table: Table::new(self.max_calls),
-            cutter: Cutter::default(),
-            requests: Budget::new(MAX_REQUEST_BYTES),
-            closing: ended.child_token(),
-            stopped: ended.child_token(),
-            tasks: TaskTracker::new(),
-            waiting: AtomicUsize::new(0),
-            plain: AtomicU64::new(0),
-            max_calls: self.max_calls,
-            info: self.info,
-            started: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            link,
+            connection,
             subjects,
-            name,
-            instance,
+            name: host,
+            dispatcher: Dispatcher::new(self.source, self.tracer).at_most(self.max_calls),
+            max_calls: self.max_calls,
+            calls: Mutex::default(),
+            closing: ended.child_token(),
             ended,
+            tasks: TaskTracker::new(),
         });
-        let host = Host { shared: Arc::clone(&shared), drain: self.drain };
-        shared.subscribe().await?;
+        let host = Host { shared, drain: self.drain };
+        let reception = Reception::open(&host.shared, self.info).await?;
+        let instance = reception.hello.instance.clone();
+        tokio::spawn(reception.run().in_current_span());
+        host.shared.check(&instance).await?;
         Ok(host)
     }
 }
@@ -200,48 +191,23 @@ impl Host {
     /// The NATS servers, without secrets.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.shared.link.url
-    }
-
-    /// The number of running calls.
-    #[must_use]
-    pub fn running(&self) -> usize {
-        self.shared.table.running()
+        &self.shared.connection.url
     }
 
     /// Stops taking calls, lets running calls finish, and then closes the connection. Calls that take too
     /// long are cancelled, and their callers get an error.
     pub async fn drain(&self) {
         let shared = &self.shared;
-        let connected = shared.link.status.since();
-        let lost_nothing = !shared.link.status.is_back_for_less_than(KEPT);
         shared.closing.cancel();
-        // After this round trip the server sends no more calls; those it has sent before may be lost.
-        shared.stopped.cancelled().await;
-        _ = shared.round_trip().await;
-        // This makes callers ask at once for calls without a sign of life.
-        shared.tell(&News { event: Happened::Leaving, ..shared.news() }).await;
-        let lingered = tokio::time::sleep(LINGER);
         shared.tasks.close();
-        let all_ended = async {
-            while shared.table.running() > 0 {
-                let freed = shared.table.freed.notified();
-                if shared.table.running() > 0 {
-                    _ = timeout(Duration::from_millis(100), freed).await;
-                }
-            }
-        };
-        if timeout(self.drain, all_ended).await.is_err() {
-            tracing::warn!(calls = shared.table.running(), "calls that take too long are cancelled");
+        sleep(LINGER).await;
+        if timeout(self.drain, shared.tasks.wait()).await.is_err() {
+            tracing::warn!(calls = shared.tasks.len(), "calls that take too long are cancelled");
         }
-        lingered.await;
         shared.ended.cancel();
-        let all_said = timeout(CANCEL_TIMEOUT, shared.tasks.wait()).await.is_ok();
-        if all_said && lost_nothing && shared.link.status.since() == connected {
-            shared.tell(&News { event: Happened::Left, ..shared.news() }).await;
-        }
-        _ = timeout(CANCEL_TIMEOUT, shared.link.client.flush()).await;
-        _ = shared.link.client.drain().await;
+        _ = timeout(CANCEL_TIMEOUT, shared.tasks.wait()).await;
+        _ = timeout(CANCEL_TIMEOUT, shared.connection.client.flush()).await;
+        _ = shared.connection.client.drain().await;
     }
 }
 
@@ -252,308 +218,230 @@ impl Drop for Host {
 }
 
 /// State shared by all tasks of a host.
+#[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) link: Link,
-    pub(crate) subjects: Subjects,
+    pub(crate) connection: Connection,
+    subjects: Subjects,
     /// The host's name.
     pub(crate) name: String,
-    /// A unique id of this process.
-    pub(crate) instance: String,
-    /// Both, as written in a header.
-    pub(crate) speaker: String,
     pub(crate) dispatcher: Dispatcher,
-    pub(crate) table: Table,
-    pub(crate) cutter: Cutter,
-    pub(crate) requests: Budget,
+    max_calls: usize,
+    /// The running and waiting calls by reply subject, and whether they are exclusive.
+    calls: Mutex<HashMap<String, (CancellationToken, bool)>>,
     /// Cancelled when no more calls are taken.
     pub(crate) closing: CancellationToken,
-    /// Cancelled when the service is no longer registered.
-    stopped: CancellationToken,
     /// Cancelled when all tasks end.
     pub(crate) ended: CancellationToken,
-    pub(crate) max_calls: usize,
+    /// The tasks of calls.
     tasks: TaskTracker,
-    /// The number of calls of plain clients that wait for room.
-    waiting: AtomicUsize,
-    /// The number of calls of plain clients so far.
-    plain: AtomicU64,
-    info: ServerInfo,
-    started: Duration,
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("name", &self.subjects.name)
-            .field("host", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What a host announces to all callers.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct News {
-    pub(crate) event: Happened,
-    pub(crate) instance: String,
-    pub(crate) host: String,
-    /// The free room.
-    #[serde(default)]
-    pub(crate) parallel: usize,
-    #[serde(default)]
-    pub(crate) exclusive: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Happened {
-    /// The host is live, or its tools have changed.
-    Changed,
-    /// It takes no more calls.
-    Leaving,
-    /// It has answered all of its calls, and ends: calls without an answer did not run there.
-    Left,
-    /// It has room again.
-    Room,
 }
 
 impl Shared {
-    /// A name for a call without an inbox.
-    pub(crate) fn own_name(&self) -> String {
-        format!("plain {}", self.plain.fetch_add(1, Ordering::Relaxed))
+    fn calls(&self) -> MutexGuard<'_, HashMap<String, (CancellationToken, bool)>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of calls that wait for room here.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    pub(crate) async fn wait_for_room(&self) {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        // Another call may take the room first, and a notification wakes only one waiter.
-        _ = timeout(Duration::from_millis(100), self.table.freed.notified()).await;
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn news(&self) -> News {
-        let (instance, host) = (self.instance.clone(), self.name.clone());
-        News { event: Happened::Changed, instance, host, parallel: 0, exclusive: 0 }
-    }
-
-    pub(crate) async fn tell_room(&self, room: Room) {
-        let Room { parallel, exclusive } = room;
-        self.tell(&News { event: Happened::Room, parallel, exclusive, ..self.news() }).await;
-    }
-
-    async fn tell(&self, news: &News) {
-        let text = serde_json::to_vec(news).unwrap_or_default();
-        if let Err(error) = self.link.client.publish(self.subjects.news(), text.into()).await {
-            tracing::warn!(%error, "callers could not be notified");
-        }
-    }
-
-    /// Subscribes to all subjects, and starts the tasks that answer.
-    async fn subscribe(self: &Arc<Self>) -> Result<(), NatsError> {
-        let client = &self.link.client;
-        let ended = |_| NatsError::Ended;
-        let own = client.subscribe(self.subjects.to(&self.instance)).await.map_err(ended)?;
-        let asked = client.subscribe(self.subjects.ask()).await.map_err(ended)?;
-        let direct = self.subjects.all_at(&self.name);
-        let direct = client.queue_subscribe(direct, QUEUE.into()).await.map_err(ended)?;
-        let changes = self.dispatcher.source().changes();
-        let tools = self.dispatcher.source().tools();
-        let (service, endpoints) = self.register(&tools, 1).await?;
-        let control = Arc::clone(self).control(own, asked);
-        self.tasks.spawn(control.in_current_span());
-        let calls = Arc::clone(self).calls(direct, service, endpoints, changes);
-        self.tasks.spawn(calls.in_current_span());
-        // The server works in order: once this message has arrived, the subscriptions are active.
-        self.round_trip().await.map_err(|error| match self.link.status.refused() {
-            Some(reason) => NatsError::Forbidden { reason },
-            None if error.kind() == RequestErrorKind::TimedOut => {
-                NatsError::Forbidden { reason: "a message to this host itself did not arrive".into() }
+    /// Starts, refuses or cancels a call.
+    fn take(self: &Arc<Self>, request: Request) {
+        let is_plain = match kind_of(&request.message) {
+            None => true,
+            Some(kind::CALL) => false,
+            Some(kind::CANCEL) => {
+                let id = std::str::from_utf8(&request.message.payload).unwrap_or_default();
+                if let Some((call, _)) = self.calls().get(id) {
+                    call.cancel();
+                }
+                return;
             }
-            None => NatsError::Ended,
-        })?;
-        if let Some(reason) = self.link.status.refused() {
-            return Err(NatsError::Forbidden { reason });
+            Some(_) => return,
+        };
+        let tool = request.message.subject.rsplit('.').next().unwrap_or_default();
+        let run = Run {
+            host: Arc::clone(self),
+            id: request.message.reply.as_ref().map(ToString::to_string).unwrap_or_default(),
+            tool: percent_decode_str(tool).decode_utf8_lossy().into_owned(),
+            request,
+            is_plain,
+            cancelled: self.ended.child_token(),
+        };
+        let begun = self.begin(&run);
+        let running = async move {
+            match begun {
+                Ok(()) => {
+                    run.call().await;
+                    run.host.calls().remove(&run.id);
+                }
+                Err((kind, reason)) => run.refuse(kind, reason).await,
+            }
+        };
+        self.tasks.spawn(running.in_current_span());
+    }
+
+    /// Notes a call; an error says why it does not run here. Plain clients do not try another host, so their calls
+    /// wait here for a while.
+    fn begin(&self, run: &Run) -> Result<(), (&'static str, &'static str)> {
+        let tools = self.dispatcher.source().tools();
+        let Some(tool) = tools.get(&run.tool) else { return Err((kind::GONE, "this host has no such tool")) };
+        if self.closing.is_cancelled() {
+            return Err((kind::GONE, "this host is ending"));
         }
-        self.tell(&self.news()).await;
+        let mut calls = self.calls();
+        let limit = if run.is_plain { self.max_calls.saturating_mul(MAX_WAITING) } else { self.max_calls };
+        // A second exclusive call would only wait here while other hosts are idle.
+        let must_wait =
+            tool.exclusive && !run.is_plain && calls.values().any(|(_, is_exclusive)| *is_exclusive);
+        if calls.len() >= limit || must_wait {
+            return Err((kind::BUSY, "this host is full"));
+        }
+        calls.insert(run.id.clone(), (run.cancelled.clone(), tool.exclusive));
         Ok(())
     }
 
-    /// Registers the service with an endpoint for each tool.
-    async fn register(&self, tools: &ToolList, revision: u64) -> Result<(Service, Vec<Endpoint>), NatsError> {
-        let limit = self.link.client.max_payload();
-        let bytes = 1024
-            + tools.iter().map(|tool| 96 + 3 * tool.name.len() + self.subjects.name.len()).sum::<usize>();
+    /// Checks that the subscriptions are active: the server works in order, so they are when a message to this
+    /// process itself has arrived.
+    async fn check(&self, instance: &str) -> Result<(), NatsError> {
+        let request = async_nats::Request::new().timeout(Some(ROUND_TRIP));
+        let arrived = self.connection.client.send_request(self.subjects.tools(instance), request).await;
+        let silence = || "a message to this host itself did not arrive".into();
+        match self.connection.refused() {
+            None if arrived.is_ok() => Ok(()),
+            refused => Err(NatsError::Forbidden { reason: refused.unwrap_or_else(silence) }),
+        }
+    }
+}
+
+/// Receives what callers send.
+struct Reception {
+    host: Arc<Shared>,
+    service: Service,
+    hello: Hello,
+    changes: Changes,
+    /// The tools as JSON.
+    list: Bytes,
+    /// The tools that plain clients can call; dropping the value ends a tool's endpoint.
+    endpoints: HashMap<String, DropGuard>,
+    calls: SelectAll<BoxStream<'static, Request>>,
+    /// Questions which hosts there are, and for the tools of this one.
+    questions: BoxStream<'static, Message>,
+}
+
+impl Reception {
+    async fn open(host: &Arc<Shared>, info: ServerInfo) -> Result<Self, NatsError> {
+        let (client, subjects) = (&host.connection.client, &host.subjects);
+        let ended = |_| NatsError::Ended;
+        let start = |version: String| {
+            let service =
+                client.service_builder().queue_group(QUEUE).description(format!("Tools of {}", info.name));
+            service
+                .metadata([("host".into(), host.name.clone())].into())
+                .start(subjects.name.clone(), version)
+        };
+        let service = match start(info.version.clone()).await {
+            Ok(service) => service,
+            // The services API accepts only semantic versions; callers get the full one.
+            Err(_) => start("0.0.0".into()).await.map_err(|_| NatsError::Ended)?,
+        };
+        let instance: String = std::iter::repeat_with(fastrand::alphanumeric).take(16).collect();
+        let asked = client.subscribe(subjects.hosts()).await.map_err(ended)?;
+        let own = client.subscribe(subjects.tools(&instance)).await.map_err(ended)?;
+        let mut calls = SelectAll::new();
+        for to in [&instance, &host.name] {
+            let direct = service.endpoint_builder().name("toolbridge-direct").add(subjects.all_at(to)).await;
+            calls.push(direct.map_err(|_| NatsError::Ended)?.boxed());
+        }
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut reception = Self {
+            hello: Hello {
+                instance,
+                host: host.name.clone(),
+                version: info.version,
+                started: u64::try_from(started.as_millis()).unwrap_or_default(),
+                revision: 1,
+                is_leaving: false,
+            },
+            changes: host.dispatcher.source().changes(),
+            list: Bytes::new(),
+            endpoints: HashMap::new(),
+            questions: select(asked, own).boxed(),
+            host: Arc::clone(host),
+            service,
+            calls,
+        };
+        match reception.offer().await {
+            Ok(()) => Ok(reception),
+            Err(error) => {
+                // Otherwise the service would keep the connection.
+                _ = reception.service.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Offers the tools as they are now.
+    async fn offer(&mut self) -> Result<(), NatsError> {
+        let (tools, client) = (self.host.dispatcher.source().tools(), &self.host.connection.client);
+        let list = serde_json::to_vec(&*tools).unwrap_or_default();
+        // The services API describes all endpoints in one message; if it did not fit, no more would be answered.
+        let described = 1024 + tools.iter().map(|tool| 320 + 4 * tool.name.len()).sum::<usize>();
+        let (bytes, limit) = (list.len().max(described), client.max_payload());
         if bytes > limit {
             return Err(NatsError::TooManyTools { tools: tools.len(), bytes, limit });
         }
-        let metadata = HashMap::from([
-            ("toolbridge".into(), "1".into()),
-            ("instance".into(), self.instance.clone()),
-            ("host".into(), self.name.clone()),
-            ("revision".into(), revision.to_string()),
-            ("started".into(), self.started.as_millis().to_string()),
-            ("version".into(), self.info.version.clone()),
-        ]);
-        let start = |version: String| {
-            let service = self.link.client.service_builder().queue_group(QUEUE).metadata(metadata.clone());
-            service
-                .description(format!("Tools of {}", self.info.name))
-                .start(self.subjects.name.clone(), version)
-        };
-        let service = match start(self.info.version.clone()).await {
-            Ok(service) => service,
-            // The services API accepts only three numbers; callers read the full version from the metadata.
-            Err(_) => start("0.0.0".into()).await.map_err(|_| NatsError::Ended)?,
-        };
-        let mut endpoints = Vec::with_capacity(tools.len());
-        for tool in tools.iter() {
-            let endpoint =
-                service.endpoint_builder().name(&tool.name).add(self.subjects.any(&tool.name)).await;
-            endpoints.push(endpoint.map_err(|_| NatsError::Ended)?);
+        self.list = list.into();
+        self.endpoints.retain(|name, _| tools.get(name).is_some());
+        for tool in tools.iter().filter(|tool| !self.endpoints.contains_key(&tool.name)).collect::<Vec<_>>() {
+            let endpoint = self.service.endpoint_builder().name(&tool.name);
+            let endpoint = endpoint.add(self.host.subjects.any(&tool.name)).await;
+            let removed = CancellationToken::new();
+            let requests = endpoint.map_err(|_| NatsError::Ended)?;
+            self.calls.push(requests.take_until(removed.clone().cancelled_owned()).boxed());
+            self.endpoints.insert(tool.name.clone(), removed.drop_guard());
         }
-        Ok((service, endpoints))
+        Ok(())
     }
 
-    /// Receives calls, and registers the tools again when they have changed.
-    async fn calls(
-        self: Arc<Self>,
-        mut direct: Subscriber,
-        service: Service,
-        endpoints: Vec<Endpoint>,
-        mut changes: toolbridge_core::Changes,
-    ) {
-        let mut requests: SelectAll<_> = endpoints.into_iter().collect();
-        let mut service = Some(service);
-        let mut revision = 1;
+    async fn run(mut self) {
+        let host = Arc::clone(&self.host);
+        self.announce();
         loop {
-            let arrived = tokio::select! {
-                biased;
-                () = self.ended.cancelled() => return,
-                () = self.closing.cancelled(), if service.is_some() => {
-                    // Calls already on their way are still answered, with a refusal: their callers go to
-                    // other hosts.
-                    if let Some(service) = service.take() {
-                        _ = service.stop().await;
-                    }
-                    // Stopping takes effect when the endpoints are polled.
-                    while let Some(Some(request)) = requests.next().now_or_never() {
-                        self.begin(Arrived::Service(Box::new(request)));
-                    }
-                    self.stopped.cancel();
-                    continue;
+            tokio::select! {
+                () = host.ended.cancelled() => break,
+                () = host.closing.cancelled(), if !self.hello.is_leaving => {
+                    // Plain clients go to other hosts; callers that are too late get a refusal, and do the same.
+                    self.endpoints.clear();
+                    self.hello.is_leaving = true;
+                    self.announce();
                 }
-                () = changes.next(), if service.is_some() => {
-                    revision += 1;
-                    match self.register(&self.dispatcher.source().tools(), revision).await {
-                        Ok((new, endpoints)) => {
-                            requests.extend(endpoints);
-                            if let Some(old) = service.replace(new) {
-                                _ = old.stop().await;
-                            }
-                            self.tell(&self.news()).await;
-                        }
-                        Err(error) => tracing::error!(%error, "the tools have changed, and cannot be offered"),
+                () = self.changes.next(), if !self.hello.is_leaving => match self.offer().await {
+                    Ok(()) => {
+                        self.hello.revision += 1;
+                        self.announce();
                     }
-                    continue;
-                }
-                Some(request) = requests.next(), if !requests.is_empty() => Arrived::Service(Box::new(request)),
-                Some(message) = direct.next() => Arrived::Directly(Box::new(message)),
-            };
-            self.begin(arrived);
-        }
-    }
-
-    fn begin(self: &Arc<Self>, arrived: Arrived) {
-        self.tasks.spawn(run(Arc::clone(self), arrived).in_current_span());
-    }
-
-    /// Waits until the server has handled all earlier messages.
-    async fn round_trip(&self) -> Result<(), RequestError> {
-        let headers = Asked::Ping.headers(&self.instance);
-        let ping = Request::new().headers(headers).timeout(Some(ROUND_TRIP));
-        self.link.client.send_request(self.subjects.to(&self.instance), ping).await.map(drop)
-    }
-
-    /// Answers all messages but calls.
-    async fn control(self: Arc<Self>, mut own: Subscriber, mut asked: Subscriber) {
-        loop {
-            let message = tokio::select! {
-                biased;
-                () = self.ended.cancelled() => return,
-                Some(message) = own.next() => message,
-                Some(message) = asked.next() => message,
-            };
-            let Some((asked, inbox)) = message.headers.as_ref().and_then(Asked::read) else { continue };
-            if let Err(reason) = check_inbox(inbox) {
-                tracing::debug!(reason, "a message is ignored");
-                continue;
-            }
-            match asked {
-                Asked::Part(place) => self.table.pass_part(inbox, place, message.payload.clone()),
-                Asked::Ack(count) => self.table.pass_ack(inbox, count),
-                Asked::Cancel => self.table.cancel(inbox),
-                Asked::Where(age) => self.say_where(inbox, Duration::from_millis(age.into())).await,
-                Asked::Tools => {
-                    let inbox = Subject::from(inbox);
-                    self.tasks.spawn(Arc::clone(&self).list(inbox).in_current_span());
-                }
-                Asked::Ping => {
-                    if let Some(reply) = message.reply {
-                        _ = self.link.client.publish(reply, Bytes::new()).await;
-                    }
-                }
-                // Calls arrive on other subjects.
-                Asked::Call(_) => {}
+                    Err(error) => tracing::error!(%error, "the tools have changed, and cannot be offered"),
+                },
+                Some(request) = self.calls.next() => host.take(request),
+                Some(question) = self.questions.next() => self.answer(question),
             }
         }
+        _ = self.service.stop().await;
     }
 
-    async fn say_where(&self, inbox: &str, age: Duration) {
-        let (headers, payload) = match self.table.place(inbox, age) {
-            Place::Running => (Told::Beat.headers(&self.speaker), Bytes::new()),
-            Place::Answered(headers, payload) => (headers, payload),
-            Place::Absent => (Told::Absent.headers(&self.speaker), Bytes::new()),
-            Place::Over => (Told::Over.headers(&self.speaker), Bytes::new()),
-        };
-        if let Err(error) = self.link.client.publish_with_headers(inbox.to_owned(), headers, payload).await {
-            tracing::warn!(%error, "a caller could not be notified where its call is");
-        }
+    fn hello(&self) -> Bytes {
+        serde_json::to_vec(&self.hello).unwrap_or_default().into()
     }
 
-    /// Sends the list of tools, like a result.
-    async fn list(self: Arc<Self>, inbox: Subject) {
-        let listed = listing::write(&self.dispatcher.source().tools());
-        let client = &self.link.client;
-        let tell = |headers, payload| client.publish_with_headers(inbox.clone(), headers, payload);
-        let told = match listed {
-            Ok(text) if text.as_bytes().len() <= room(client.max_payload()) => {
-                tell(Told::Answer.headers(&self.speaker), text.to_bytes()).await
-            }
-            Ok(text) => {
-                let whole = text.to_bytes();
-                self.table.begin_listing(&inbox);
-                let mut acks = self.table.acks(&inbox);
-                let size = part_bytes(client.max_payload());
-                let part = |place, part| {
-                    let told = tell(Told::Part(place, whole.len()).headers(&self.speaker), part);
-                    async { _ = told.await }
-                };
-                _ = self.cutter.send(&whole, size, 0, &mut acks, part).await;
-                self.table.end_listing(&inbox);
-                Ok(())
-            }
-            Err(error) => {
-                let mut headers = Told::Error.headers(&self.speaker);
-                let error = ToolError::new("NatsError", format!("the tools cannot be listed: {error}"));
-                crate::wire::write_error(&mut headers, &error, client.max_payload());
-                tell(headers, Bytes::new()).await
-            }
-        };
-        if let Err(error) = told {
-            tracing::warn!(%error, "a caller could not be notified of the tools");
+    /// Tells all callers that something has changed.
+    fn announce(&self) {
+        self.host.connection.post(self.host.subjects.news(), HeaderMap::new(), self.hello());
+    }
+
+    fn answer(&self, question: Message) {
+        let is_for_all = *question.subject == self.host.subjects.hosts();
+        let answer = if is_for_all { self.hello() } else { self.list.clone() };
+        if let Some(reply) = question.reply
+            && !(is_for_all && self.hello.is_leaving)
+        {
+            self.host.connection.post(reply, HeaderMap::new(), answer);
         }
     }
 }

@@ -25,27 +25,20 @@
 //!
 //! The wire protocol is described in docs/NATS.md. Arguments and results are raw JSON, passed byte for byte.
 
-mod access;
-mod answer;
 mod call;
+mod connection;
 mod directory;
 mod error;
 mod fan_out;
 mod host;
-mod link;
-mod listing;
-mod parts;
-mod room;
-mod router;
 mod run;
-mod subject;
-mod table;
 mod tools;
 mod wire;
 
-pub use access::Access;
-pub use directory::{Disagreement, LiveHost};
+/// The settings of a connection, from async-nats: credentials, TLS, the prefix of inboxes.
+pub use async_nats::ConnectOptions;
+pub use connection::ConnectFiles;
+pub use directory::LiveHost;
 pub use error::NatsError;
 pub use host::{Host, HostBuilder, serve};
-pub use parts::MAX_MESSAGE_BYTES;
 pub use tools::{Tools, ToolsBuilder};

@@ -1,252 +1,159 @@
-//! The headers of messages.
+//! What hosts and callers send: subjects, headers, and the JSON in them.
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, Message};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use toolbridge_core::trace::Outcome;
-use toolbridge_core::{Client, RawJson, ToolError};
+use toolbridge_core::{CallMeta, Client, ToolError};
 
-/// The kind of the message, with numbers if it has any.
+use crate::NatsError;
+
+/// The queue group in which hosts share calls.
+pub(crate) const QUEUE: &str = "toolbridge";
+
+/// What a message is.
 const KIND: &str = "Toolbridge";
-/// The inbox for everything but the first answer; it also identifies the call.
-const INBOX: &str = "Toolbridge-Inbox";
-/// The sending host: the unique id of its process, and its name.
-const HOST: &str = "Toolbridge-Host";
-/// The call's metadata, as JSON.
+/// A call's metadata, as JSON.
 const META: &str = "Toolbridge-Meta";
+/// The client that calls, as JSON.
+const CLIENT: &str = "Toolbridge-Client";
 /// An error, as JSON.
 const ERROR: &str = "Toolbridge-Error";
 /// W3C trace context.
 const TRACEPARENT: &str = "traceparent";
 
-/// The limit of metadata in a header.
-const MAX_META_BYTES: usize = 4096;
+/// The bytes of a token of a subject that are written as `%` and two hexadecimal digits.
+const NOT_PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// The limit of an inbox. A server closes the connection of a host that sends a longer line than it takes, which is
-/// 4,096 bytes by default.
-const MAX_INBOX_BYTES: usize = 1024;
-
-/// Checks that messages can be sent to an inbox; an error says what is wrong with it.
-pub(crate) fn check_inbox(inbox: &str) -> Result<(), String> {
-    let is_token = |token: &str| {
-        !matches!(token, "" | "*" | ">")
-            && !token.contains(|char: char| char.is_whitespace() || char.is_control())
-    };
-    if inbox.len() > MAX_INBOX_BYTES {
-        return Err(format!("the inbox of a call has {} bytes, the limit is {MAX_INBOX_BYTES}", inbox.len()));
-    }
-    if !inbox.split('.').all(is_token) {
-        return Err(
-            "the inbox of a call is not a subject: words with dots between them, without `*` and `>`".into(),
-        );
-    }
-    Ok(())
+/// The subjects of a name.
+#[derive(Debug, Clone)]
+pub(crate) struct Subjects {
+    pub(crate) name: String,
 }
 
-/// A message from a caller to hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// A call whose arguments have that many bytes; those that are not in this message follow in parts.
-    Call(usize),
-    /// The next part of the arguments.
-    Part(u32),
-    /// The number of received parts of the answer.
-    Ack(u32),
-    /// Cancels the call.
-    Cancel,
-    /// Asks for a call that was made that many milliseconds ago.
-    Where(u32),
-    /// Asks for the list of tools.
-    Tools,
-    /// Asks whether this process is live.
-    Ping,
+impl Subjects {
+    /// The subjects of a name, which is also that of a NATS service.
+    pub(crate) fn new(name: &str) -> Result<Self, NatsError> {
+        if name.is_empty() || token(name) != name {
+            return Err(NatsError::Name { name: name.into() });
+        }
+        Ok(Self { name: name.into() })
+    }
+
+    /// Calls of a tool on any host.
+    pub(crate) fn any(&self, tool: &str) -> String {
+        format!("toolbridge.{}.call.{}", self.name, token(tool))
+    }
+
+    /// Calls of a tool on one host: its name, or the id of its process.
+    pub(crate) fn at(&self, host: &str, tool: &str) -> String {
+        format!("toolbridge.{}.at.{}.{}", self.name, token(host), token(tool))
+    }
+
+    /// Calls of all tools on one host.
+    pub(crate) fn all_at(&self, host: &str) -> String {
+        format!("toolbridge.{}.at.{}.*", self.name, token(host))
+    }
+
+    /// Asks which hosts there are.
+    pub(crate) fn hosts(&self) -> String {
+        format!("toolbridge.{}.hosts", self.name)
+    }
+
+    /// Asks a process for its tools.
+    pub(crate) fn tools(&self, instance: &str) -> String {
+        format!("toolbridge.{}.hosts.{instance}", self.name)
+    }
+
+    /// What hosts announce to all callers.
+    pub(crate) fn news(&self) -> String {
+        format!("toolbridge.{}.news", self.name)
+    }
 }
 
-/// A message from a host to a caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// The answer.
-    Answer,
+/// Encodes any text as one token of a subject.
+fn token(text: &str) -> String {
+    utf8_percent_encode(text, NOT_PLAIN).to_string()
+}
+
+/// The kinds of messages.
+pub(crate) mod kind {
+    /// A call of a caller that expects more than one message.
+    pub(crate) const CALL: &str = "call";
+    /// Cancels the call whose reply subject is the payload.
+    pub(crate) const CANCEL: &str = "cancel";
+    /// The call's result.
+    pub(crate) const ANSWER: &str = "answer";
     /// The call failed.
-    Error,
-    /// A part of an answer of that many bytes.
-    Part(u32, usize),
-    /// The number of received parts of the arguments.
-    Ack(u32),
+    pub(crate) const ERROR: &str = "error";
     /// The call is running.
-    Beat,
+    pub(crate) const BEAT: &str = "beat";
     /// Progress of the call.
-    Progress,
+    pub(crate) const PROGRESS: &str = "progress";
     /// The host is full; the call did not run.
-    Busy(Lane),
-    /// The host is leaving, or no longer has the tool; the call did not run.
-    Gone,
-    /// The call is not here, and will not run here.
-    Absent,
-    /// The call has ended, or may have; its answer is no longer kept.
-    Over,
+    pub(crate) const BUSY: &str = "busy";
+    /// The host is ending, or does not have the tool; the call did not run.
+    pub(crate) const GONE: &str = "gone";
+    /// The host has ended while the call was running.
+    pub(crate) const ENDED: &str = "ended";
 }
 
-/// The kinds of calls that have separate limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Lane {
-    /// Calls that run in parallel.
-    Parallel,
-    /// Calls that run one at a time.
-    Exclusive,
+/// The headers of a message of that kind.
+pub(crate) fn headers(kind: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(KIND, kind);
+    headers
 }
 
-impl Asked {
-    pub(crate) fn headers(self, inbox: &str) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        match self {
-            Self::Call(bytes) => headers.insert(KIND, format!("call {bytes}")),
-            Self::Part(place) => headers.insert(KIND, format!("part {place}")),
-            Self::Ack(count) => headers.insert(KIND, format!("ack {count}")),
-            Self::Cancel => headers.insert(KIND, "cancel"),
-            Self::Where(age) => headers.insert(KIND, format!("where {age}")),
-            Self::Tools => headers.insert(KIND, "tools"),
-            Self::Ping => headers.insert(KIND, "ping"),
-        }
-        headers.insert(INBOX, inbox);
-        headers
-    }
-
-    /// Parses a message's kind and the caller's inbox; `None` if it is not from a caller of ours.
-    pub(crate) fn read(headers: &HeaderMap) -> Option<(Self, &str)> {
-        let mut words = headers.get(KIND)?.as_str().split(' ');
-        let kind = words.next()?;
-        let mut number = || words.next()?.parse::<u32>().ok();
-        let asked = match kind {
-            "call" => Self::Call(usize::try_from(number()?).ok()?),
-            "part" => Self::Part(number()?),
-            "ack" => Self::Ack(number()?),
-            "cancel" => Self::Cancel,
-            "where" => Self::Where(number()?),
-            "tools" => Self::Tools,
-            "ping" => Self::Ping,
-            _ => return None,
-        };
-        Some((asked, headers.get(INBOX)?.as_str()))
-    }
+/// The kind of a message; `None` if it is not from toolbridge.
+pub(crate) fn kind_of(message: &Message) -> Option<&str> {
+    header(message, KIND)
 }
 
-impl Told {
-    pub(crate) fn headers(self, host: &str) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        match self {
-            Self::Answer => headers.insert(KIND, "answer"),
-            Self::Error => headers.insert(KIND, "error"),
-            Self::Part(place, bytes) => headers.insert(KIND, format!("part {place} {bytes}")),
-            Self::Ack(count) => headers.insert(KIND, format!("ack {count}")),
-            Self::Beat => headers.insert(KIND, "beat"),
-            Self::Progress => headers.insert(KIND, "progress"),
-            Self::Busy(Lane::Parallel) => headers.insert(KIND, "busy"),
-            Self::Busy(Lane::Exclusive) => headers.insert(KIND, "busy exclusive"),
-            Self::Gone => headers.insert(KIND, "gone"),
-            Self::Absent => headers.insert(KIND, "absent"),
-            Self::Over => headers.insert(KIND, "over"),
-        }
-        headers.insert(HOST, host);
-        headers
-    }
-
-    pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
-        let mut words = headers.get(KIND)?.as_str().split(' ');
-        let kind = words.next()?;
-        let mut number = || words.next()?.parse::<u32>().ok();
-        Some(match kind {
-            "answer" => Self::Answer,
-            "error" => Self::Error,
-            "part" => Self::Part(number()?, usize::try_from(number()?).ok()?),
-            "ack" => Self::Ack(number()?),
-            "beat" => Self::Beat,
-            "progress" => Self::Progress,
-            "busy" => Self::Busy(match words.next() {
-                Some("exclusive") => Lane::Exclusive,
-                _ => Lane::Parallel,
-            }),
-            "gone" => Self::Gone,
-            "absent" => Self::Absent,
-            "over" => Self::Over,
-            _ => return None,
-        })
-    }
+fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+    Some(message.headers.as_ref()?.get(name)?.as_str())
 }
 
-/// The process that sent a message, and its host's name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Speaker {
+/// What a host says of itself, when it is asked and when something has changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// A unique id of its process.
     pub(crate) instance: String,
+    /// Its name.
     pub(crate) host: String,
+    pub(crate) version: String,
+    /// When it was started, in milliseconds since 1970.
+    pub(crate) started: u64,
+    /// Increases with each change of its tools.
+    pub(crate) revision: u64,
+    /// It takes no more calls.
+    #[serde(default)]
+    pub(crate) is_leaving: bool,
 }
 
-impl Speaker {
-    /// As written in a header.
-    pub(crate) fn written(instance: &str, host: &str) -> String {
-        format!("{instance} {}", crate::subject::token(host))
+/// The headers of a call.
+pub(crate) fn call_headers(meta: &CallMeta) -> HeaderMap {
+    let mut headers = headers(kind::CALL);
+    headers.insert(META, serde_json::to_string(meta).unwrap_or_default());
+    if let Some(client) = &meta.client {
+        headers.insert(CLIENT, serde_json::to_string(&**client).unwrap_or_default());
     }
+    headers
+}
 
-    pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
-        let (instance, host) = headers.get(HOST)?.as_str().split_once(' ')?;
-        Some(Self { instance: instance.into(), host: crate::subject::text(host)? })
+/// The metadata in a call's headers.
+pub(crate) fn read_meta(message: &Message) -> CallMeta {
+    let meta = header(message, META).and_then(|text| serde_json::from_str(text).ok());
+    let meta: CallMeta = meta.unwrap_or_default();
+    let client = header(message, CLIENT).and_then(|text| serde_json::from_str::<Client>(text).ok());
+    CallMeta {
+        // Plain clients have it where W3C says.
+        traceparent: meta.traceparent.or_else(|| header(message, TRACEPARENT)?.parse().ok()),
+        client: client.map(Into::into),
+        // A caller on another machine has nobody here.
+        can_ask: false,
+        ..meta
     }
-}
-
-/// The metadata of a call.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(crate) struct Meta {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) tool_use_id: Option<String>,
-    /// A string or a number.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) progress_token: Option<RawJson>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) client: Option<Client>,
-}
-
-impl Meta {
-    pub(crate) fn write(&self, headers: &mut HeaderMap) {
-        if *self == Self::default() {
-            return;
-        }
-        // ASCII on one line: other characters are not safe in headers everywhere.
-        let text = serde_json::to_string(self).map(|text| ascii(&text)).unwrap_or_default();
-        if text.len() <= MAX_META_BYTES {
-            headers.insert(META, text);
-        } else if self.tool_use_id.is_some() || self.client.is_some() {
-            Self { progress_token: self.progress_token.clone(), ..Self::default() }.write(headers);
-        }
-    }
-
-    pub(crate) fn read(headers: &HeaderMap) -> Self {
-        let text = headers.get(META).map(async_nats::HeaderValue::as_str);
-        text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
-    }
-}
-
-/// JSON text with all non-ASCII characters escaped.
-fn ascii(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for char in json.chars() {
-        if char.is_ascii() {
-            text.push(char);
-        } else {
-            for unit in char.encode_utf16(&mut [0; 2]) {
-                text += &format!("\\u{unit:04x}");
-            }
-        }
-    }
-    text
-}
-
-pub(crate) fn set_traceparent(headers: &mut HeaderMap, parent: String) {
-    headers.insert(TRACEPARENT, parent);
-}
-
-pub(crate) fn traceparent(headers: &HeaderMap) -> Option<&str> {
-    headers.get(TRACEPARENT).map(async_nats::HeaderValue::as_str)
 }
 
 /// The error of a call, as sent in a header.
@@ -258,120 +165,102 @@ struct Failure {
     outcome: Outcome,
 }
 
-/// The limit of an error's text in bytes, given the server's `max_payload`.
-fn max_error_bytes(max_payload: usize) -> usize {
-    // One character may take six bytes when escaped.
-    (max_payload / 8).max(512)
-}
-
-pub(crate) fn write_error(headers: &mut HeaderMap, error: &ToolError, max_payload: usize) {
+/// The headers of an error. A text that would not fit into a message is cut.
+pub(crate) fn error_headers(error: &ToolError, max_payload: usize) -> HeaderMap {
     let mut message = error.to_string();
-    let limit = max_error_bytes(max_payload);
-    if message.len() > limit {
-        let bytes = message.len();
-        message.truncate((0..=limit).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0));
-        message += &format!("… ({bytes} bytes in all)");
-    }
+    // One character may take six bytes in JSON.
+    let end = (0..=max_payload / 8).rev().find(|end| message.is_char_boundary(*end));
+    message.truncate(end.unwrap_or(0));
     let failure = Failure { message, type_name: error.type_name().into(), outcome: error.outcome() };
-    headers.insert(ERROR, serde_json::to_string(&failure).map(|text| ascii(&text)).unwrap_or_default());
+    let mut headers = headers(kind::ERROR);
+    headers.insert(ERROR, serde_json::to_string(&failure).unwrap_or_default());
+    headers
 }
 
-pub(crate) fn read_error(headers: &HeaderMap) -> ToolError {
-    let text = headers.get(ERROR).map(async_nats::HeaderValue::as_str);
-    match text.and_then(|text| serde_json::from_str::<Failure>(text).ok()) {
+pub(crate) fn read_error(message: &Message) -> ToolError {
+    match header(message, ERROR).and_then(|text| serde_json::from_str::<Failure>(text).ok()) {
         Some(failure) => ToolError::new(failure.type_name, failure.message).called(failure.outcome),
-        None => ToolError::new("NatsError", "the host answered with an error that it did not explain"),
+        None => failed("the host answered with an error that it did not explain".into()),
     }
 }
 
-/// The first line of an error, for clients that only know the services API.
-pub(crate) fn short(error: &ToolError) -> String {
+/// The start of an error's first line, for clients that only know the services API.
+pub(crate) fn status(error: &ToolError) -> String {
     let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.chars().filter(char::is_ascii).filter(|char| !char.is_ascii_control()).take(200).collect()
+    text.lines().next().unwrap_or_default().chars().filter(|char| !char.is_control()).take(200).collect()
+}
+
+/// The error of a call that did not reach its tool, or whose answer was lost.
+pub(crate) fn failed(message: String) -> ToolError {
+    ToolError::new("NatsError", message).called(Outcome::TransportError)
+}
+
+/// The error of arguments or a result that do not fit into a message.
+pub(crate) fn too_large(what: &str, tool: &str, bytes: usize, limit: usize) -> ToolError {
+    let text = format!(
+        "the {what} of tool `{tool}` with {bytes} bytes and headers are larger than a message of this NATS server, \
+         whose limit is {limit} bytes: raise its `max_payload`, or keep long results at the host (`--park`, `Parked`)"
+    );
+    ToolError::new("NatsMessageSizeError", text).called(Outcome::TransportError)
 }
 
 #[cfg(test)]
 mod tests {
+    use toolbridge_core::RawJson;
+
     use super::*;
 
-    #[test]
-    fn headers_are_read_as_written() {
-        let asked = [
-            Asked::Call(12),
-            Asked::Part(3),
-            Asked::Ack(4),
-            Asked::Cancel,
-            Asked::Where(900),
-            Asked::Tools,
-            Asked::Ping,
-        ];
-        for asked in asked {
-            assert_eq!(Asked::read(&asked.headers("_INBOX.a.1")), Some((asked, "_INBOX.a.1")));
-        }
-        let told = [
-            Told::Answer,
-            Told::Error,
-            Told::Part(1, 2),
-            Told::Ack(1),
-            Told::Beat,
-            Told::Progress,
-            Told::Busy(Lane::Parallel),
-            Told::Busy(Lane::Exclusive),
-            Told::Gone,
-            Told::Absent,
-            Told::Over,
-        ];
-        for told in told {
-            let headers = told.headers(&Speaker::written("i", "gpu.lan"));
-            assert_eq!(Told::read(&headers), Some(told));
-            let speaker = Speaker { instance: "i".into(), host: "gpu.lan".into() };
-            assert_eq!(Speaker::read(&headers), Some(speaker));
-        }
+    fn message(headers: HeaderMap) -> Message {
+        let (subject, payload) = ("a".into(), bytes::Bytes::new());
+        let (reply, status, description, length) = (None, None, None, 0);
+        Message { subject, reply, payload, headers: Some(headers), status, description, length }
     }
 
     #[test]
-    fn headers_of_others_are_not_read() {
-        for kind in ["", "call", "call x", "part", "unknown", "call 99999999999999999999"] {
-            let mut headers = HeaderMap::new();
-            headers.insert(INBOX, "_INBOX.a.1");
-            headers.insert(KIND, kind);
-            assert_eq!(Asked::read(&headers), None, "{kind}");
+    fn every_name_is_one_token_of_a_subject_and_no_two_are_the_same() {
+        let subjects = Subjects::new("shop").unwrap();
+        let names = ["gpu-1", "gpu.lan", "*", ">", "a b", "%", "%2E", "größe", "\u{0}\r\n", "a.*.>"];
+        for name in names {
+            let subject = subjects.at(name, "tool");
+            assert!(subject.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_%.".contains(&byte)));
+            assert_eq!(subject.matches('.').count(), 4, "{subject}");
         }
-        assert_eq!(Told::read(&HeaderMap::new()), None);
+        assert_ne!(subjects.at("a.b", "c"), subjects.at("a", "b.c"));
+        assert_ne!(subjects.any("a%2E"), subjects.any("a."));
+        assert_eq!(subjects.at("gpu.lan", "look_up"), "toolbridge.shop.at.gpu%2Elan.look_up");
+    }
+
+    #[test]
+    fn a_name_is_that_of_a_service() {
+        for bad in ["", "a.b", "a b", "*", "größe", "a@b"] {
+            assert!(Subjects::new(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
     fn an_error_passes_with_its_lines_its_letters_and_its_kind() {
         let error = ToolError::new("QuotaError", "zu groß:\r\n🙂 \"x\"").called(Outcome::Refused);
-        let mut headers = HeaderMap::new();
-        write_error(&mut headers, &error, 1 << 20);
-        let read = read_error(&headers);
+        let read = read_error(&message(error_headers(&error, 1 << 20)));
         assert_eq!(read.to_string(), error.to_string());
         assert_eq!((read.type_name(), read.outcome()), ("QuotaError", Outcome::Refused));
-        assert_eq!(short(&error), "zu gro:");
+        assert_eq!(status(&error), "zu groß:");
+        let cut = read_error(&message(error_headers(&ToolError::new("E", "ö".repeat(1000)), 1001)));
+        assert_eq!(cut.to_string(), "ö".repeat(62));
     }
 
     #[test]
     fn the_meta_of_a_call_passes() {
         let mut client = Client::default();
         client.name = Some("größe\n".into());
-        let meta = Meta {
+        let meta = CallMeta {
             tool_use_id: Some("toolu_1".into()),
             progress_token: Some(RawJson::parse("7").unwrap()),
-            client: Some(client),
+            client: Some(client.clone().into()),
+            ..CallMeta::default()
         };
-        let mut headers = HeaderMap::new();
-        meta.write(&mut headers);
-        assert_eq!(Meta::read(&headers), meta);
-        let progress_token = meta.progress_token.clone();
-        let mut long = Meta { tool_use_id: Some("x".repeat(5000)), ..meta };
-        let mut headers = HeaderMap::new();
-        long.write(&mut headers);
-        assert_eq!(Meta::read(&headers), Meta { progress_token, ..Meta::default() });
-        long.progress_token = Some(RawJson::parse(format!("\"{}\"", "x".repeat(5000))).unwrap());
-        let mut headers = HeaderMap::new();
-        long.write(&mut headers);
-        assert_eq!(Meta::read(&headers), Meta::default());
+        let read = read_meta(&message(call_headers(&meta)));
+        assert_eq!(read.tool_use_id.as_deref(), Some("toolu_1"));
+        assert_eq!(read.progress_token.unwrap().as_str(), "7");
+        assert_eq!(read.client.as_deref(), Some(&client));
     }
 }

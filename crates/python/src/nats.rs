@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use toolbridge::core::set;
-use toolbridge::nats::{Access, Tools};
+use toolbridge::nats::{ConnectFiles, Tools};
 
 use crate::error::Result;
 use crate::event_loop::EventLoop;
@@ -30,7 +29,7 @@ use crate::task::Task;
 #[pyclass(frozen, module = "toolbridge._native")]
 pub(crate) struct NatsTools {
     url: String,
-    access: Access,
+    files: ConnectFiles,
     prefix: Option<String>,
     name: String,
 }
@@ -59,18 +58,15 @@ impl NatsTools {
     ) -> Result<Self> {
         // Check the URL now, to report errors early.
         _ = Tools::from_url(&url)?;
-        let mut access = Access::new();
-        set!(access:
-            credentials_file = credentials_file,
-            nkey_file = nkey_file,
-            root_certificates = root_certificates,
-            inbox_prefix = inbox_prefix,
-        );
-        if let Some((certificate, key)) = client_certificate {
-            access = access.client_certificate(certificate, key);
-        }
+        let files = ConnectFiles {
+            credentials: credentials_file,
+            nkey: nkey_file,
+            root_certificates,
+            client_certificate,
+            inbox_prefix,
+        };
         let name = url.rsplit('/').next().unwrap_or_default().to_owned();
-        Ok(Self { url, access, prefix, name })
+        Ok(Self { url, files, prefix, name })
     }
 
     /// The name that the hosts serve.
@@ -82,10 +78,10 @@ impl NatsTools {
     /// Connects; `done` is called with a [`RunningServer`].
     fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
         let event_loop: EventLoop = host.extract()?;
-        let tools = Tools::from_url(&self.url)?.access(self.access.clone());
+        let (tools, files) = (Tools::from_url(&self.url)?, self.files.clone());
         let (prefix, for_stop) = (self.prefix.clone(), event_loop.clone_ref(py));
         Task::start(py, event_loop, done, async move {
-            let tools = tools.await?;
+            let tools = tools.options(files.options()?).await?;
             Ok(RunningServer::new(Running::Nats(Arc::new(tools)), prefix, for_stop))
         })
     }

@@ -1,7 +1,9 @@
 //! Authentication and permissions, and the errors without them.
 
+use std::path::Path;
+
 use toolbridge_core::{Hint as _, NoArgs, Toolset};
-use toolbridge_nats::{self as nats, Access, NatsError, Tools};
+use toolbridge_nats::{self as nats, ConnectFiles, ConnectOptions, NatsError, Tools};
 
 use crate::support::{Server, call, free_port, text, within};
 
@@ -9,31 +11,42 @@ fn own() -> Toolset {
     Toolset::builder().tool("hello", "", async |_: NoArgs| "hello").build().unwrap()
 }
 
+fn credentials(path: &Path) -> Result<ConnectOptions, NatsError> {
+    ConnectFiles { credentials: Some(path.into()), ..ConnectFiles::default() }.options()
+}
+
+fn nkey(path: &Path) -> Result<ConnectOptions, NatsError> {
+    ConnectFiles { nkey: Some(path.into()), ..ConnectFiles::default() }.options()
+}
+
 /// Offers and calls a tool.
-async fn works(url: &str, access: Access) {
-    let host = nats::serve(own(), "shop").at(url).access(access.clone()).await.unwrap();
-    let tools = within(Tools::connect(url, "shop").access(access).into_future()).await.unwrap();
+async fn works(url: &str, options: ConnectOptions) {
+    let host = nats::serve(own(), "shop").at(url).options(options.clone()).await.unwrap();
+    let tools = within(Tools::connect(url, "shop").options(options).into_future()).await.unwrap();
     assert_eq!(text(&call(&tools, "hello", "{}").await.unwrap()), "hello");
     host.drain().await;
 }
 
-async fn fails(url: &str, access: Access) -> NatsError {
-    nats::serve(own(), "shop").at(url).access(access).await.unwrap_err()
+async fn fails(url: &str, options: ConnectOptions) -> NatsError {
+    nats::serve(own(), "shop").at(url).options(options).await.unwrap_err()
 }
 
 #[tokio::test]
 async fn a_token_or_a_user_may_be_in_the_address() {
     let server = Server::with("authorization { token: \"s3cr3t/x\" }\n");
     let address = |who: &str| format!("nats://{who}@127.0.0.1:{}", server.port);
-    works(&address("s3cr3t%2Fx"), Access::new()).await;
-    works(&server.url(), Access::new().token("s3cr3t/x")).await;
-    for error in [fails(&server.url(), Access::new()).await, fails(&address("wrong"), Access::new()).await] {
+    works(&address("s3cr3t%2Fx"), ConnectOptions::new()).await;
+    works(&server.url(), ConnectOptions::with_token("s3cr3t/x".into())).await;
+    for error in [
+        fails(&server.url(), ConnectOptions::new()).await,
+        fails(&address("wrong"), ConnectOptions::new()).await,
+    ] {
         assert!(matches!(error, NatsError::Refused { .. }), "{error:?}");
         assert!(!error.to_string().contains("wrong") && error.hint().unwrap().contains("token"));
     }
     let server = Server::with("authorization { user: ann, password: \"p@ss\" }\n");
-    works(&format!("nats://ann:p%40ss@127.0.0.1:{}", server.port), Access::new()).await;
-    works(&server.url(), Access::new().user("ann", "p@ss")).await;
+    works(&format!("nats://ann:p%40ss@127.0.0.1:{}", server.port), ConnectOptions::new()).await;
+    works(&server.url(), ConnectOptions::with_user_and_password("ann".into(), "p@ss".into())).await;
 }
 
 #[tokio::test]
@@ -42,13 +55,13 @@ async fn an_nkey_is_read_from_its_file() {
     let server = Server::with(&format!("authorization {{ users: [{{ nkey: {} }}] }}\n", key.public_key()));
     let file = server.folder.path().join("user.nk");
     std::fs::write(&file, format!("# a comment\n{}\n", key.seed().unwrap())).unwrap();
-    works(&server.url(), Access::new().nkey_file(&file)).await;
+    works(&server.url(), nkey(&file).unwrap()).await;
     let other = nkeys::KeyPair::new_user();
     std::fs::write(&file, other.seed().unwrap()).unwrap();
-    let error = fails(&server.url(), Access::new().nkey_file(&file)).await;
+    let error = fails(&server.url(), nkey(&file).unwrap()).await;
     assert!(matches!(error, NatsError::Refused { .. }), "{error:?}");
     std::fs::write(&file, "nonsense").unwrap();
-    let error = fails(&server.url(), Access::new().nkey_file(&file)).await;
+    let error = nkey(&file).unwrap_err();
     assert!(matches!(&error, NatsError::File { path, .. } if *path == file), "{error:?}");
 }
 
@@ -76,10 +89,10 @@ async fn a_credentials_file_determines_user_and_account() {
          -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     );
     std::fs::write(&file, text).unwrap();
-    works(&server.url(), Access::new().credentials_file(&file)).await;
-    assert!(matches!(fails(&server.url(), Access::new()).await, NatsError::Refused { .. }));
+    works(&server.url(), credentials(&file).unwrap()).await;
+    assert!(matches!(fails(&server.url(), ConnectOptions::new()).await, NatsError::Refused { .. }));
     let missing = server.folder.path().join("missing.creds");
-    let error = fails(&server.url(), Access::new().credentials_file(&missing)).await;
+    let error = credentials(&missing).unwrap_err();
     assert!(matches!(&error, NatsError::File { path, .. } if *path == missing), "{error:?}");
 }
 
@@ -102,17 +115,20 @@ async fn hosts_and_callers_need_no_more_than_the_page_says() {
     let page = include_str!("../../../../docs/NATS.md");
     let config = page.split("```hocon\n").nth(1).unwrap().split("```").next().unwrap();
     let server = Server::with(config);
-    let host = Access::new().user("gpu-host", "host-secret").inbox_prefix("_INBOX.gpu-host");
-    let caller = Access::new().user("ann", "ann-secret").inbox_prefix("_INBOX.ann");
-    let running = nats::serve(own(), "gpu").at(server.url()).host("gpu-1").access(host).await.unwrap();
+    let host = ConnectOptions::with_user_and_password("gpu-host".into(), "host-secret".into())
+        .custom_inbox_prefix("_INBOX.gpu-host");
+    let caller = ConnectOptions::with_user_and_password("ann".into(), "ann-secret".into())
+        .custom_inbox_prefix("_INBOX.ann");
+    let running = nats::serve(own(), "gpu").at(server.url()).host("gpu-1").options(host).await.unwrap();
     let tools =
-        within(Tools::connect(server.url(), "gpu").access(caller.clone()).into_future()).await.unwrap();
+        within(Tools::connect(server.url(), "gpu").options(caller.clone()).into_future()).await.unwrap();
     assert_eq!(text(&call(&tools, "hello", "{}").await.unwrap()), "hello");
     // A caller cannot be a host, nor call other names.
-    let error = nats::serve(own(), "gpu").at(server.url()).access(caller.clone()).await.unwrap_err();
+    let error = nats::serve(own(), "gpu").at(server.url()).options(caller.clone()).await.unwrap_err();
     assert!(matches!(error, NatsError::Forbidden { .. }), "{error:?}");
     assert!(error.hint().unwrap().contains("docs/NATS.md"));
-    let error = within(Tools::connect(server.url(), "other").access(caller).into_future()).await.unwrap_err();
+    let error =
+        within(Tools::connect(server.url(), "other").options(caller).into_future()).await.unwrap_err();
     assert!(matches!(error, NatsError::Forbidden { .. }), "{error:?}");
     running.drain().await;
 }
@@ -120,7 +136,7 @@ async fn hosts_and_callers_need_no_more_than_the_page_says() {
 #[tokio::test]
 async fn an_unreachable_server_is_named_without_secrets() {
     let port = free_port();
-    let error = fails(&format!("nats://ann:hidden@127.0.0.1:{port}"), Access::new()).await;
+    let error = fails(&format!("nats://ann:hidden@127.0.0.1:{port}"), ConnectOptions::new()).await;
     assert!(matches!(error, NatsError::Connect { .. }), "{error:?}");
     assert!(
         error.to_string().contains(&format!("nats://127.0.0.1:{port}"))
@@ -135,20 +151,21 @@ async fn a_tls_connection_needs_the_right_authority() {
     let server =
         Server::with(&format!("tls {{ cert_file: \"{tls}/server.pem\", key_file: \"{tls}/server.key\" }}\n"));
     let url = format!("tls://localhost:{}", server.port);
-    works(&url, Access::new().root_certificates(format!("{tls}/ca.pem"))).await;
-    let error = fails(&url, Access::new()).await;
+    let known =
+        ConnectFiles { root_certificates: Some(format!("{tls}/ca.pem").into()), ..ConnectFiles::default() };
+    works(&url, known.options().unwrap()).await;
+    let error = fails(&url, ConnectOptions::new()).await;
     assert!(matches!(error, NatsError::Tls { .. }), "{error:?}");
     let server = Server::with(&format!(
         "tls {{ cert_file: \"{tls}/server.pem\", key_file: \"{tls}/server.key\", ca_file: \"{tls}/ca.pem\", verify: true }}\n"
     ));
     let url = format!("tls://localhost:{}", server.port);
-    let known = Access::new().root_certificates(format!("{tls}/ca.pem"));
-    works(&url, known.clone().client_certificate(format!("{tls}/client.pem"), format!("{tls}/client.key")))
-        .await;
-    let error = fails(&url, known).await;
+    let own = (format!("{tls}/client.pem").into(), format!("{tls}/client.key").into());
+    works(&url, ConnectFiles { client_certificate: Some(own), ..known.clone() }.options().unwrap()).await;
+    let error = fails(&url, known.options().unwrap()).await;
     assert!(matches!(error, NatsError::Tls { .. } | NatsError::Connect { .. }), "{error:?}");
     // A client that requires TLS refuses a server without it.
     let plain = Server::start();
-    let error = fails(&plain.url(), Access::new().require_tls()).await;
+    let error = fails(&plain.url(), ConnectOptions::new().require_tls(true)).await;
     assert!(matches!(error, NatsError::Tls { .. }), "{error:?}");
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use toolbridge_core::ToolError;
 use toolbridge_core::trace::Outcome;
-use toolbridge_nats::Tools;
+use toolbridge_core::{NoArgs, Tool, ToolError, Toolset};
+use toolbridge_nats::{self as nats, Tools};
 
 use crate::support::{HostProcess, Log, Server, call, connect_to, free_ports, text, until, within, work};
 
@@ -129,6 +129,35 @@ async fn a_host_that_freezes_is_noticed() {
     let error = answer.unwrap_err();
     assert!(is_in_doubt(&error) && error.to_string().contains("at host `a` was not answered"), "{error}");
     host.kill();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_a_host_that_ends_are_repeated_elsewhere_if_they_only_read() {
+    let server = Server::start();
+    let never = || async |_: NoArgs| std::future::pending::<String>().await;
+    let slow = Toolset::builder()
+        .with(Tool::new("read", "", never()).read_only())
+        .with(Tool::new("write", "", never()).parallel())
+        .build()
+        .unwrap();
+    let at = |tools: Toolset, host: &str| nats::serve(tools, "shop").at(server.url()).host(host);
+    let slow = at(slow, "slow").drain_timeout(Duration::ZERO).await.unwrap();
+    let tools = connect_to(&server, "shop", 1).await;
+    let (read, write) = (call(&tools, "read", "{}"), call(&tools, "write", "{}"));
+    let ending = async {
+        // The other host comes later, so the calls are at the first one.
+        let fast = Toolset::builder()
+            .with(Tool::new("read", "", async |_: NoArgs| "fast").read_only())
+            .with(Tool::new("write", "", async |_: NoArgs| "fast").parallel());
+        let fast = at(fast.build().unwrap(), "fast").await.unwrap();
+        until(|| tools.hosts().iter().filter(|host| host.tools > 0).count() == 2).await;
+        slow.drain().await;
+        fast
+    };
+    let (read, write, _fast) = tokio::join!(read, write, ending);
+    assert_eq!(text(&read.unwrap()), "fast");
+    let error = write.unwrap_err();
+    assert!(is_in_doubt(&error) && error.to_string().contains("at host `slow`"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
