@@ -53,16 +53,15 @@ fn slowly(input: &[u8]) -> Vec<String> {
     let id = node.get("id").filter(|_| node.all("id").len() == 1);
     let good_id = id.filter(|id| key_of(*id).is_some()).map(Node::text);
 
+    let is_odd = |node: Node<'_>| node.members().iter().any(|(key, _)| key.is_none());
+    if is_odd(node) || params.is_some_and(|params| params.is_object() && is_odd(params)) {
+        // A key that is not valid text cannot be compared with another.
+        return vec![refused(None, -32700), refused(None, -32600), refused(good_id, -32600)];
+    }
     let is_double = OUTER.iter().chain(&["params"]).any(|key| node.all(key).len() > 1)
         || params.is_some_and(|params| INNER.iter().any(|key| params.all(key).len() > 1));
     if is_double {
-        // A key that is not valid text may lose the id of a line that is refused anyway.
-        let is_odd = node.members().iter().any(|(key, _)| key.is_none());
-        return [Some(good_id), is_odd.then_some(None)]
-            .into_iter()
-            .flatten()
-            .map(|id| refused(id, -32600))
-            .collect();
+        return vec![refused(good_id, -32600)];
     }
     let method = node.get("method");
     if method.is_none() && (node.get("result").is_some() || node.get("error").is_some()) {
@@ -102,7 +101,8 @@ fn slowly(input: &[u8]) -> Vec<String> {
             Some(params) if !params.is_object() => refused(Some(id), -32602),
             _ => {
                 let has_cursor = !matches!(raw("cursor"), "-" | "null");
-                format!("list {id} {} {has_cursor}", raw("_meta"))
+                let meta = member("_meta").filter(|meta| !meta.is_null()).map_or("-", Node::text);
+                format!("list {id} {meta} {has_cursor}")
             }
         },
         (_, Some(id)) => format!("request {id}"),

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
 use toolbridge_core::CancellationToken;
@@ -12,7 +13,7 @@ use toolbridge_core::mcp::{LineWriter, Outgoing as _};
 /// The write end of the CLI's stdin. Any holder can close it for all others.
 #[derive(Debug)]
 pub(crate) struct Control {
-    lines: Mutex<Option<LineWriter<pipe::Sender>>>,
+    lines: Mutex<Option<LineWriter>>,
     closed: CancellationToken,
     last_id: AtomicU64,
 }
@@ -37,7 +38,7 @@ impl Control {
         Self { lines, closed: CancellationToken::new(), last_id: AtomicU64::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<LineWriter<pipe::Sender>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<LineWriter>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,10 +52,15 @@ impl Control {
         format!("toolbridge_{}", self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Writes one line, assembled from its parts. If that fails the channel is closed, so that the CLI ends
+    /// Writes one line. If that fails the channel is closed, so that the CLI ends
     /// instead of waiting for the lost line.
-    pub(crate) async fn write(&self, head: &[u8], payload: &[u8], tail: &[u8]) -> io::Result<()> {
-        let sent = self.unless_closed(async |lines| lines.send(None, [head, payload, tail]).await).await;
+    pub(crate) async fn write_line(&self, line: String) -> io::Result<()> {
+        self.write([line.into(), Bytes::new(), Bytes::new()]).await
+    }
+
+    /// The same for a line in parts.
+    pub(crate) async fn write(&self, parts: [Bytes; 3]) -> io::Result<()> {
+        let sent = self.unless_closed(async |lines| lines.send(None, parts).await).await;
         if let Err(error) = &sent {
             tracing::debug!(%error, "the CLI has stopped reading");
             self.close();
@@ -66,10 +72,7 @@ impl Control {
         self.unless_closed(async |lines| lines.finish().await).await
     }
 
-    async fn unless_closed(
-        &self,
-        write: impl AsyncFnOnce(LineWriter<pipe::Sender>) -> io::Result<()>,
-    ) -> io::Result<()> {
+    async fn unless_closed(&self, write: impl AsyncFnOnce(LineWriter) -> io::Result<()>) -> io::Result<()> {
         let Some(lines) = self.lock().clone() else { return Err(io::ErrorKind::BrokenPipe.into()) };
         tokio::select! {
             written = write(lines) => written,
@@ -89,15 +92,15 @@ mod tests {
         let (ours, mut theirs) = pipe::pipe().unwrap();
         let control = Control::new(ours);
         // More than the pipe's buffer holds, so the write blocks until the channel is closed.
-        let large = vec![b'x'; 1 << 20];
+        let large = "x".repeat(1 << 20);
         let closing = async {
             theirs.read_u8().await.unwrap();
             control.close();
         };
-        let (written, ()) = tokio::join!(control.write(&large, b"", b""), closing);
+        let (written, ()) = tokio::join!(control.write_line(large), closing);
         assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-        assert_eq!(control.write(b"{}", b"", b"").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(control.write_line("{}".into()).await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         let mut rest = Vec::new();
-        assert!(theirs.read_to_end(&mut rest).await.unwrap() < large.len());
+        assert!(theirs.read_to_end(&mut rest).await.unwrap() < 1 << 20);
     }
 }

@@ -648,7 +648,7 @@ impl Driver {
     /// Writes a line in a task, so that reading is not blocked.
     pub(crate) fn send(&mut self, line: String) {
         let control = Arc::clone(&self.control);
-        self.work.spawn(async move { _ = control.write(line.as_bytes(), b"", b"").await });
+        self.work.spawn(async move { _ = control.write_line(line).await });
     }
 
     /// Marks the CLI as ready for a prompt.

@@ -277,7 +277,7 @@ impl Driver {
         let working = self.work.spawn(async move {
             let _wait = wait;
             let line = response_line(&id, Ok(awaited(work).await));
-            _ = control.write(line.as_bytes(), b"", b"").await;
+            _ = control.write_line(line).await;
         });
         self.collected.running.insert(request_id, working);
     }

@@ -5,10 +5,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use toolbridge_core::RawJson;
-use toolbridge_core::json::members;
 use toolbridge_core::mcp::{Incoming, LineTooLong, Outgoing};
 
 use crate::control::Control;
@@ -59,10 +61,15 @@ impl SdkServer {
     /// Forwards a message. Returns whether there will be an answer; otherwise the CLI expects only an
     /// acknowledgement.
     pub(crate) fn take(&self, request_id: &str, message: &RawJson) -> bool {
-        let id = members(message.as_str(), &["id", "method"]).ok().flatten().and_then(|[id, method]| {
-            // A response to a request of the server has an id too, but no method.
-            method.and(id).map(|id| id.get().to_owned())
-        });
+        #[derive(Deserialize)]
+        struct Request<'a> {
+            #[serde(borrow)]
+            id: &'a RawValue,
+            /// A response to a request of the server has an id too, but no method.
+            #[serde(rename = "method")]
+            _method: IgnoredAny,
+        }
+        let id = message.decode::<Request<'_>>().ok().map(|request| request.id.get().to_owned());
         let has_answer = id.is_some();
         self.shared.waiting().extend(id.map(|id| (id, request_id.to_owned())));
         _ = self.messages.send(message.to_bytes());
@@ -87,7 +94,7 @@ impl Incoming for SdkIncoming {
 }
 
 impl Outgoing for SdkOutgoing {
-    async fn send(&self, answers: Option<&RawJson>, [head, payload, tail]: [&[u8]; 3]) -> io::Result<()> {
+    async fn send(&self, answers: Option<&RawJson>, [head, payload, tail]: [Bytes; 3]) -> io::Result<()> {
         let (before, after) = if let Some(id) = answers {
             // The CLI has cancelled this request.
             let Some(request_id) = self.waiting().remove(id.as_str()) else { return Ok(()) };
@@ -99,9 +106,9 @@ impl Outgoing for SdkOutgoing {
             let frame = format!(r#"{{"type":"control_request","request_id":{request_id},"request":"#);
             (format!(r#"{frame}{{"subtype":"mcp_message","server_name":{name},"message":"#), "}}")
         };
-        let head = [before.as_bytes(), head].concat();
-        let tail = [tail, after.as_bytes()].concat();
-        self.0.control.write(&head, payload, &tail).await
+        let head = [before.as_bytes(), &head].concat();
+        let tail = [&tail, after.as_bytes()].concat();
+        self.0.control.write([head.into(), payload, tail.into()]).await
     }
 
     async fn finish(&self) -> io::Result<()> {

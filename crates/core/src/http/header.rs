@@ -1,15 +1,19 @@
 //! Checks MCP's headers, and that they agree with the message.
 
-use crate::mcp::wire::{ErrorData, KNOWN_VERSIONS, ProtocolVersion, invalid_params};
-use crate::{RawJson, ToolSpec};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{HeaderMap, StatusCode};
+use rmcp::ErrorData;
+use rmcp::model::ProtocolVersion;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::http::body::{EVENTS, JSON};
 use crate::http::refusal::Refusal;
+use crate::mcp::protocol::KNOWN_VERSIONS;
+use crate::mcp::rpc::invalid_params;
+use crate::{RawJson, ToolSpec};
 
 pub(crate) const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
@@ -98,6 +102,16 @@ fn is_known(version: &str) -> bool {
 /// Whether requests of this version carry all metadata themselves, without sessions.
 pub(crate) fn is_stateless(version: &str) -> bool {
     KNOWN_VERSIONS.iter().any(|known| known.as_str() == version && !known.has_initialize())
+}
+
+/// The version in a request's `_meta`, unchecked.
+pub(crate) fn version_of(meta: &RawJson) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Version {
+        #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
+        version: String,
+    }
+    Some(meta.decode::<Version>().ok()?.version)
 }
 
 /// What a request's body contains that the headers must repeat.

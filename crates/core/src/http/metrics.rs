@@ -84,7 +84,7 @@ impl Metrics {
 }
 
 impl Counted {
-    pub(crate) fn ended(&mut self, outcome: Outcome) {
+    pub(crate) fn ended(mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
 }

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 
-use crate::mcp::wire::{ErrorCode, ErrorData, RpcId, error_line, invalid_request};
 use hyper::StatusCode;
 use hyper::header::{ALLOW, CONNECTION, HeaderName, HeaderValue, RETRY_AFTER};
+use rmcp::ErrorData;
+use rmcp::model::ErrorCode;
 
 use crate::http::body::{Response, json};
+use crate::mcp::rpc::{RpcId, error_line, invalid_request};
 
 /// An error of the server itself, from the range that JSON-RPC reserves for this.
 const SERVER_ERROR: ErrorCode = ErrorCode(-32000);

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mcp::wire::LAST_ANSWERS;
+use crate::mcp::front::LAST_ANSWERS;
 use crate::with_causes;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -113,7 +113,7 @@ struct EndOnDrop(McpService);
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.0.closing.cancel();
-        self.0.0.ended.cancel();
+        self.0.0.runner.ended.cancel();
     }
 }
 

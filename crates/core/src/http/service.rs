@@ -6,29 +6,32 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::mcp::wire::{
-    Call, Era, ErrorCode, ErrorData, LAST_CALLS, LIST_CACHE_HINTS, LIST_CHANGED, MAX_ARGUMENT_BYTES, Message,
-    Protocol, RpcId, Subscriptions, WaitingRoom, in_one_line, invalid_params, read, read_meta, result_head,
-    version_of, write_list,
-};
-use crate::trace::What;
-use crate::{Budget, CallMeta, CancellationToken, Dispatcher, RawJson, ServerInfo, ToolList};
 use bytes::Bytes;
 use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Method, Request, StatusCode};
+use rmcp::ErrorData;
+use rmcp::model::ErrorCode;
 use serde::Deserialize;
-use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::http::auth::{Authorizer, Principal};
 use crate::http::body::{self, Response, empty, json};
 use crate::http::builder::{Builder, Limits};
-use crate::http::call;
+use crate::http::call::{CallResponse, Runner};
 use crate::http::doors::Doors;
-use crate::http::header::{self, Said};
+use crate::http::header::{self, Said, version_of};
 use crate::http::metrics::Metrics;
 use crate::http::refusal::Refusal;
 use crate::http::session::{Session, Sessions};
 use crate::http::stream::ChangeStream;
+use crate::mcp::call::{self, Refused};
+use crate::mcp::front::{LAST_CALLS, LIST_CACHE_HINTS, MAX_ARGUMENT_BYTES};
+use crate::mcp::protocol::Protocol;
+use crate::mcp::rpc::{Call, Era, Message, RpcId, answer_parts, invalid_params, read, read_meta, write_list};
+use crate::mcp::subscription::{LIST_CHANGED, Subscriptions};
+use crate::trace::What;
+use crate::{Budget, CallMeta, CancellationToken, Dispatcher, RawJson, ServerInfo, ToolList};
 
 /// The number of calls that may run or wait, per call that may run.
 const WAITING: usize = 8;
@@ -48,7 +51,8 @@ pub struct McpService(pub(crate) Arc<Shared>);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) dispatcher: Dispatcher,
+    pub(crate) runner: Arc<Runner>,
+    calls: TaskTracker,
     info: ServerInfo,
     doors: Doors,
     authorizer: Authorizer,
@@ -58,24 +62,20 @@ pub(crate) struct Shared {
     bodies: Budget,
     /// For answers until they are sent.
     pub(crate) answers: Budget,
-    /// Limits the calls that run or wait.
-    pub(crate) places: Arc<Semaphore>,
-    /// Calls that continue when their clients retry.
-    pub(crate) waiting: WaitingRoom<call::Known, call::Retried>,
     pub(crate) metrics: Metrics,
     /// The answer to `tools/list`, and the list it was written from.
     list: Mutex<Option<(ToolList, RawJson)>>,
     /// Cancelled when no new requests are accepted.
     pub(crate) closing: CancellationToken,
-    /// Cancelled when running calls are to end.
-    pub(crate) ended: CancellationToken,
 }
 
 impl McpService {
     pub(crate) fn new(builder: Builder) -> Self {
         let Builder { source, info, tracer, doors, authorizer, has_metrics, limits } = builder;
+        let dispatcher = Dispatcher::new(source, tracer).at_most(limits.running);
         Self(Arc::new(Shared {
-            dispatcher: Dispatcher::new(source, tracer).at_most(limits.running),
+            runner: Arc::new(Runner::new(dispatcher, WAITING * limits.running, MAX_ASKING)),
+            calls: TaskTracker::new(),
             info,
             doors,
             authorizer,
@@ -84,12 +84,9 @@ impl McpService {
             sessions: Sessions::new(limits.sessions, limits.session_idle),
             bodies: Budget::new(MAX_ARGUMENT_BYTES),
             answers: Budget::new(MAX_ANSWER_BYTES),
-            places: Arc::new(Semaphore::new(WAITING * limits.running)),
-            waiting: WaitingRoom::new(MAX_ASKING),
             metrics: Metrics::default(),
             list: Mutex::default(),
             closing: CancellationToken::new(),
-            ended: CancellationToken::new(),
         }))
     }
 
@@ -112,9 +109,9 @@ impl McpService {
     pub async fn shutdown(&self) {
         let shared = &self.0;
         shared.closing.cancel();
-        let all = u32::try_from(shared.most_calls()).unwrap_or(u32::MAX);
-        _ = tokio::time::timeout(LAST_CALLS, shared.places.acquire_many(all)).await;
-        shared.ended.cancel();
+        shared.calls.close();
+        _ = tokio::time::timeout(LAST_CALLS, shared.calls.wait()).await;
+        shared.runner.ended.cancel();
         shared.sessions.clear();
     }
 
@@ -148,10 +145,6 @@ where
 }
 
 impl Shared {
-    pub(crate) fn most_calls(&self) -> usize {
-        WAITING * self.limits.running
-    }
-
     /// Checks whether a request is admitted: its `Host`, its `Origin`, and its authorization.
     pub(crate) async fn admit<B>(&self, request: &Request<B>) -> Result<Principal, Refusal> {
         self.doors.check(request.uri(), request.headers())?;
@@ -226,13 +219,11 @@ impl Shared {
                 Ok(empty(StatusCode::ACCEPTED))
             }
             Message::Cancel(id) => {
-                if let Some(call) = self.session(headers, principal)?.claim(&id) {
-                    call.cancel();
-                }
+                self.session(headers, principal)?.open.cancel(&id);
                 Ok(empty(StatusCode::ACCEPTED))
             }
             Message::Response { id, outcome } => {
-                self.session(headers, principal)?.questions.take(id.as_ref(), outcome.as_ref());
+                self.session(headers, principal)?.open.questions.take(id.as_ref(), outcome.as_ref());
                 Ok(empty(StatusCode::ACCEPTED))
             }
             Message::Notification => {
@@ -269,26 +260,34 @@ impl Shared {
         let said = Said { method: "tools/call", name: Some(&call.name), version: version.as_deref() };
         let mut asker = self.meet(headers, principal, &said, call.meta.as_ref())?;
         if asker.era == Era::Stateless
-            && let Some(tool) = self.dispatcher.source().tools().get(&call.name)
+            && let Some(tool) = self.runner.dispatcher.source().tools().get(&call.name)
         {
             header::check_arguments(headers, tool, &call.arguments)?;
         }
         let era = asker.era;
         let (client, can_ask) = asker.protocol(|protocol| (protocol.client(), protocol.can_ask(era)));
-        let mut meta = CallMeta { client, can_ask, ..read_meta(call.meta.take()) };
+        let mut meta = CallMeta { client, can_ask, ..read_meta(call.meta.take().as_ref()) };
         if meta.traceparent.is_none() {
             let header = headers.get("traceparent").and_then(|parent| parent.to_str().ok());
             meta.traceparent = header.and_then(|parent| parent.parse().ok());
         }
-        let id = id.clone();
-        let asks = era == Era::Stateless && (can_ask || call.retry.is_some());
-        let known = asks.then(|| call::Known { tool: call.name.clone(), principal: principal.clone() });
-        if let (Some(retry), Some(known)) = (call.retry.take(), &known) {
-            let retried = call::retry(self, known, id, *retry, meta.progress_token);
-            return Ok(retried.map_err(|error| asker.refusal(error))?.response().await);
+        let session = asker.session.clone();
+        let cancelled = session.as_ref().map_or(&self.runner.ended, |session| &session.ended).child_token();
+        let open = session.as_ref().map(|session| Arc::clone(&session.open)).unwrap_or_default();
+        let (response, reply) = CallResponse::new(self, session, &cancelled);
+        let request = call::Request { era, id: id.clone(), reply, open, cancelled };
+        let principal = principal.clone();
+        if let Some(retry) = call.retry.take().filter(|_| era == Era::Stateless) {
+            let retried = self.runner.retry(&call.name, retry, meta.progress_token, &principal, request);
+            retried.map_err(|error| asker.refusal(error))?;
+        } else {
+            let run = self.runner.start(call, meta, principal, request).map_err(|refused| match refused {
+                Refused::Full(text) => Refusal::busy(text),
+                Refused::Wrong(error) => Refusal::new(StatusCode::OK, error),
+            })?;
+            self.calls.spawn(run.in_current_span());
         }
-        let session = asker.session.take();
-        call::answer(self, call::Request { era, id, call, meta, session, known }).await
+        Ok(response.response().await)
     }
 
     fn list(
@@ -307,11 +306,7 @@ impl Shared {
             return Err(Refusal::new(StatusCode::OK, invalid_params(text)));
         }
         let (tools, list) = self.written_list();
-        self.dispatcher.tracer().note(|| What::ToolsList {
-            request_id: id.key.as_str().chars().take(120).collect(),
-            tools: tools.len() as u64,
-            result_bytes: list.as_bytes().len() as u64,
-        });
+        self.runner.dispatcher.tracer().note(|| What::list(id.key.as_str(), &tools, &list));
         if let Some(session) = &asker.session {
             session.see(tools);
         }
@@ -319,7 +314,7 @@ impl Shared {
     }
 
     fn written_list(&self) -> (ToolList, RawJson) {
-        let tools = self.dispatcher.source().tools();
+        let tools = self.runner.dispatcher.source().tools();
         let mut kept = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         match &*kept {
             Some((of, list)) if of.is(&tools) => (tools, list.clone()),
@@ -350,9 +345,9 @@ impl Shared {
             let first = subscription.open(id, message).map_err(|error| asker.refusal(error))?;
             return Ok(ChangeStream {
                 first: Some(first.into()),
-                changes: self.dispatcher.source().changes(),
+                changes: self.runner.dispatcher.source().changes(),
                 notification: subscription.tools_changed().next().map(Bytes::from),
-                ended: self.ended.child_token(),
+                ended: self.runner.ended.child_token(),
                 closing: self.closing.clone(),
                 session: None,
             }
@@ -399,7 +394,7 @@ impl Shared {
             );
             return Err(Refusal::because(StatusCode::BAD_REQUEST, text));
         }
-        let Some(session) = self.sessions.open(protocol, principal.clone(), &self.ended) else {
+        let Some(session) = self.sessions.open(protocol, principal.clone(), &self.runner.ended) else {
             let text = format!("{} sessions are in use, which is the limit", self.limits.sessions);
             return Err(Refusal::busy(text));
         };
@@ -414,16 +409,15 @@ impl Shared {
         let Some(share) = self.answers.now(result.as_bytes().len()) else {
             return Err(Refusal::busy(NO_ROOM));
         };
-        let (head, rest) = result_head(id, era, members, result);
-        let answer = [head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat();
+        let answer = answer_parts(id, era, members, result).concat();
         Ok(json(StatusCode::OK, share.hold(answer.into())))
     }
 
     /// The stream of a session, which notifies of changes.
     fn follow(&self, session: &Arc<Session>) -> Response {
         // Before the list is read, so that no change is missed.
-        let changes = self.dispatcher.source().changes();
-        let (ended, has_changed) = session.open_stream(&self.dispatcher.source().tools());
+        let changes = self.runner.dispatcher.source().changes();
+        let (ended, has_changed) = session.open_stream(&self.runner.dispatcher.source().tools());
         ChangeStream {
             first: has_changed.then(|| LIST_CHANGED.into()),
             changes,

@@ -1,15 +1,15 @@
 //! Sessions of clients that have called `initialize`.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::mcp::wire::{IdKey, OpenQuestions, Protocol};
-use crate::{CancellationToken, ToolList};
 use uuid::Uuid;
 
 use crate::http::auth::Principal;
+use crate::mcp::call::OpenCalls;
+use crate::mcp::protocol::Protocol;
+use crate::{CancellationToken, ToolList};
 
 /// One client's session.
 #[derive(Debug)]
@@ -18,26 +18,18 @@ pub(crate) struct Session {
     principal: Principal,
     /// Cancelled when the session ends; its calls are cancelled with it.
     pub(crate) ended: CancellationToken,
-    /// Questions of tools that the client has not answered yet.
-    pub(crate) questions: OpenQuestions,
+    pub(crate) open: Arc<OpenCalls>,
     state: Mutex<State>,
 }
 
+#[derive(Debug)]
 struct State {
     protocol: Protocol,
-    /// Removing a call from this map decides its fate: either it is answered or it is cancelled.
-    calls: HashMap<IdKey, CancellationToken>,
     /// The stream that notifies of changes, if it is open.
     stream: Option<CancellationToken>,
     /// The list of tools that the client has last received.
     seen: Option<ToolList>,
     used: Instant,
-}
-
-impl std::fmt::Debug for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("calls", &self.calls.len()).finish_non_exhaustive()
-    }
 }
 
 impl Session {
@@ -49,22 +41,9 @@ impl Session {
         then(&mut self.lock().protocol)
     }
 
-    /// Registers a call; returns whether its id was free.
-    pub(crate) fn begin(&self, id: &IdKey, call: CancellationToken) -> bool {
-        match self.lock().calls.entry(id.clone()) {
-            Entry::Vacant(place) => {
-                place.insert(call);
-                true
-            }
-            Entry::Occupied(_) => false,
-        }
-    }
-
-    /// Removes a call.
-    pub(crate) fn claim(&self, id: &IdKey) -> Option<CancellationToken> {
-        let mut state = self.lock();
-        state.used = Instant::now();
-        state.calls.remove(id)
+    /// Records that the session has been used.
+    pub(crate) fn touch(&self) {
+        self.lock().used = Instant::now();
     }
 
     /// Records that the client has received this list.
@@ -98,7 +77,9 @@ impl Session {
     /// Since when the session has been idle; `None` while it is in use.
     fn idle_since(&self) -> Option<Instant> {
         let state = self.lock();
-        (state.calls.is_empty() && state.stream.is_none()).then_some(state.used)
+        // Each call of the session holds these.
+        let has_calls = Arc::strong_count(&self.open) > 1;
+        (!has_calls && state.stream.is_none()).then_some(state.used)
     }
 }
 
@@ -138,11 +119,9 @@ impl Sessions {
         }
         // 122 random bits from the system, which cannot be guessed.
         let id = Uuid::new_v4().simple().to_string();
-        let state = State { protocol, calls: HashMap::new(), stream: None, seen: None, used: Instant::now() };
-        let ended = parent.child_token();
-        let questions = OpenQuestions::default();
-        let session =
-            Arc::new(Session { id: id.clone(), principal, ended, questions, state: Mutex::new(state) });
+        let state = State { protocol, stream: None, seen: None, used: Instant::now() };
+        let (ended, open_calls, state) = (parent.child_token(), Arc::default(), Mutex::new(state));
+        let session = Arc::new(Session { id: id.clone(), principal, ended, open: open_calls, state });
         open.insert(id, Arc::clone(&session));
         Some(session)
     }
@@ -157,7 +136,7 @@ impl Sessions {
             session.ended.cancel();
             return None;
         }
-        session.lock().used = Instant::now();
+        session.touch();
         Some(session)
     }
 

@@ -3,7 +3,7 @@
 use crate::RawJson;
 use bytes::Bytes;
 
-use crate::mcp::rpc::{self, Era, IdKey, Message, error_line, in_one_line, result_head};
+use crate::mcp::rpc::{self, Era, IdKey, Message, answer_parts, error_line};
 
 /// A line, classified.
 #[derive(Debug)]
@@ -45,6 +45,5 @@ pub fn read(line: &Bytes) -> Sorted {
 pub fn answer(line: &Bytes, is_stateless: bool, result: &RawJson) -> Option<Vec<u8>> {
     let Ok(Message::Request { id, .. }) = rpc::read(line) else { return None };
     let era = if is_stateless { Era::Stateless } else { Era::Initialize };
-    let (head, rest) = result_head(&id, era, "", result);
-    Some([head.as_bytes(), &in_one_line(&result.as_bytes()[rest..]), b"}"].concat())
+    Some(answer_parts(&id, era, "", result).concat())
 }

@@ -1,13 +1,14 @@
 //! Splits bytes into messages: one JSON text per line.
 
 use std::io;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufWriter};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::RawJson;
-use bytes::{Buf, BufMut as _, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::Mutex;
 
 /// The maximum length of a line from a client, without its newline. A longer one could not be passed on anyway; it
 /// is skipped and answered with an error.
@@ -19,8 +20,11 @@ const READ_BYTES: usize = 64 * 1024;
 /// A buffer that grew beyond this is not reused after the line.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// Lines up to this size are copied, to be written together with others.
-const SMALL_LINE_BYTES: usize = 16 * 1024;
+/// The number of lines that wait to be written; further senders wait too.
+const MAX_QUEUED_LINES: usize = 64;
+
+/// How much is copied, to be written together with other lines.
+const BUFFER_BYTES: usize = 16 * 1024;
 
 /// A line over the reader's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +51,10 @@ pub trait Outgoing: Clone + Send + Sync + 'static {
     fn send(
         &self,
         answers: Option<&RawJson>,
-        parts: [&[u8]; 3],
+        parts: [Bytes; 3],
     ) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Writes what a dropped send has left unfinished, after the last message.
+    /// Waits until everything that was sent is written, also by senders that were dropped.
     ///
     /// # Errors
     ///
@@ -149,182 +153,67 @@ impl<R: AsyncRead + Unpin + Send> Incoming for LineReader<R> {
     }
 }
 
-/// Writes lines in the order in which they are sent. Small ones that are sent at the same time are written
-/// together.
+/// Writes lines in the order in which they are sent, and each completely, also if its sender is dropped meanwhile.
+/// Clones write to the same place, which is closed with the last of them.
+#[derive(Debug, Clone)]
+pub struct LineWriter {
+    lines: mpsc::Sender<Line>,
+    _writing: Arc<AbortOnDropHandle<()>>,
+}
+
+/// A line to be written, with its newline.
 #[derive(Debug)]
-pub struct LineWriter<W>(Arc<Shared<W>>);
-
-#[derive(Debug)]
-struct Shared<W> {
-    waiting: StdMutex<Waiting>,
-    to: Mutex<Unfinished<W>>,
+struct Line {
+    parts: Vec<Bytes>,
+    written: oneshot::Sender<Result<(), io::ErrorKind>>,
 }
 
-/// Small lines that wait to be written.
-#[derive(Debug, Default)]
-struct Waiting {
-    lines: BytesMut,
-    /// The total number of bytes that have been queued.
-    end: u64,
-    /// The positions of large lines among them, whose senders wait for their turn.
-    large: Vec<u64>,
-}
+impl LineWriter {
+    /// Writes to `io`, in a task of its own.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a runtime.
+    pub fn new(io: impl AsyncWrite + Unpin + Send + 'static) -> Self {
+        let (lines, queue) = mpsc::channel(MAX_QUEUED_LINES);
+        let writing = tokio::spawn(write_lines(BufWriter::with_capacity(BUFFER_BYTES, io), queue));
+        Self { lines, _writing: Arc::new(AbortOnDropHandle::new(writing)) }
+    }
 
-impl Waiting {
-    /// Takes what comes before the first large line, but at least what comes before `own`; also returns where that
-    /// ends.
-    fn take(&mut self, own: u64) -> (BytesMut, u64) {
-        let end = self.large.iter().min().map_or(self.end, |first| own.clamp(*first, self.end));
-        if end == self.end {
-            return (std::mem::take(&mut self.lines), end);
-        }
-        let begin = self.end - self.lines.len() as u64;
-        let count = usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX);
-        (self.lines.split_to(count.min(self.lines.len())), end)
+    async fn write(&self, parts: Vec<Bytes>) -> io::Result<()> {
+        let (written, result) = oneshot::channel();
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        self.lines.send(Line { parts, written }).await.map_err(|_| gone())?;
+        Ok(result.await.map_err(|_| gone())??)
     }
 }
 
-/// The position of a large line; lines sent after it are not written before it.
-struct Place<'a> {
-    waiting: &'a StdMutex<Waiting>,
-    at: u64,
-}
-
-impl<'a> Place<'a> {
-    fn take(waiting: &'a StdMutex<Waiting>) -> Self {
-        let mut locked = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = locked.end;
-        locked.large.push(at);
-        Self { waiting, at }
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = waiting.large.iter().position(|at| *at == self.at) {
-            waiting.large.swap_remove(place);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Unfinished<W> {
-    io: W,
-    /// Queued lines, and the rest of a line whose sender was dropped after it had begun.
-    rest: BytesMut,
-    /// The position up to which queued lines are written, once `rest` is empty.
-    end: u64,
-}
-
-impl<W> Clone for LineWriter<W> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<W> LineWriter<W> {
-    /// Writes to `io`.
-    pub fn new(io: W) -> Self {
-        let to = Mutex::new(Unfinished { io, rest: BytesMut::new(), end: 0 });
-        Self(Arc::new(Shared { waiting: StdMutex::default(), to }))
-    }
-}
-
-/// A line being written; if it is dropped, the rest of it is kept for the next writer.
-struct Line<'a, B: Buf, W> {
-    parts: B,
-    has_begun: bool,
-    to: &'a mut Unfinished<W>,
-}
-
-impl<B: Buf, W> Drop for Line<'_, B, W> {
-    fn drop(&mut self) {
-        if self.has_begun {
-            self.to.rest.put(&mut self.parts);
-        }
-    }
-}
-
-impl<W: AsyncWrite + Unpin> LineWriter<W> {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Writes what a dropped sender has left, and what is queued, up to the first large line or at least to `own`.
-    async fn write_waiting(&self, to: &mut Unfinished<W>, own: u64) -> io::Result<()> {
-        // Everything is moved to `rest` before any of it is written, so that the next sender continues if this one
-        // is dropped.
-        let (lines, end) = self.waiting().take(own);
-        to.rest.unsplit(lines);
-        to.end = to.end.max(end);
-        while to.rest.has_remaining() {
-            write_some(&mut to.io, &mut to.rest).await?;
-        }
-        to.rest = BytesMut::new();
-        to.io.flush().await
-    }
-}
-
-impl<W: AsyncWrite + Unpin + Send + 'static> Outgoing for LineWriter<W> {
-    async fn send(&self, _: Option<&RawJson>, parts: [&[u8]; 3]) -> io::Result<()> {
-        let size = parts.iter().map(|part| part.len()).sum::<usize>() + 1;
-        let [head, payload, tail] = parts;
-        let mut parts = Buf::chain(head, payload).chain(tail).chain(&b"\n"[..]);
-        if size <= SMALL_LINE_BYTES {
-            let end = {
-                let mut waiting = self.waiting();
-                waiting.lines.reserve(size);
-                waiting.lines.put(&mut parts);
-                waiting.end += size as u64;
-                waiting.end
+/// Writes lines until there are no more; those that wait are written together. After a failure, the others fail too.
+async fn write_lines(mut io: BufWriter<impl AsyncWrite + Unpin>, mut queue: mpsc::Receiver<Line>) {
+    let (mut lines, mut written) = (Vec::new(), Ok(()));
+    while queue.recv_many(&mut lines, MAX_QUEUED_LINES).await > 0 {
+        if written.is_ok() {
+            let writing = async {
+                for part in lines.iter().flat_map(|line| &line.parts) {
+                    io.write_all(part).await?;
+                }
+                io.flush().await
             };
-            // Tasks that were woken together with this one add their lines, which saves system calls.
-            yield_once().await;
-            let mut to = self.0.to.lock().await;
-            return if to.end >= end && to.rest.is_empty() {
-                Ok(())
-            } else {
-                self.write_waiting(&mut to, end).await
-            };
+            written = writing.await.map_err(|error| error.kind());
         }
-        let place = Place::take(&self.0.waiting);
-        let mut to = self.0.to.lock().await;
-        self.write_waiting(&mut to, place.at).await?;
-        let mut line = Line { parts, has_begun: false, to: &mut to };
-        while line.parts.has_remaining() {
-            write_some(&mut line.to.io, &mut line.parts).await?;
-            line.has_begun = true;
+        for line in lines.drain(..) {
+            _ = line.written.send(written);
         }
-        line.to.io.flush().await
+    }
+}
+
+impl Outgoing for LineWriter {
+    async fn send(&self, _: Option<&RawJson>, [head, payload, tail]: [Bytes; 3]) -> io::Result<()> {
+        self.write(vec![head, payload, tail, Bytes::from_static(b"\n")]).await
     }
 
     async fn finish(&self) -> io::Result<()> {
-        self.write_waiting(&mut *self.0.to.lock().await, u64::MAX).await
-    }
-}
-
-/// Lets all ready tasks run. Unlike tokio's `yield_now`, it does not poll for events, which is a system call.
-async fn yield_once() {
-    let mut has_yielded = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
-/// Writes a part of it; retries if interrupted.
-async fn write_some(io: &mut (impl AsyncWrite + Unpin), bytes: &mut impl Buf) -> io::Result<()> {
-    loop {
-        match io.write_buf(bytes).await {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            written => return written.map(drop),
-        }
+        self.write(Vec::new()).await
     }
 }
 
@@ -364,7 +253,7 @@ mod tests {
         let mut senders = tokio::task::JoinSet::new();
         for (text, count) in sent {
             let (writer, line) = (writer.clone(), text.repeat(count));
-            senders.spawn(async move { writer.send(None, [line.as_bytes(), b"", b""]).await });
+            senders.spawn(async move { writer.send(None, [line.into(), Bytes::new(), Bytes::new()]).await });
             // The reader has not started, so all but the first ones wait.
             tokio::task::yield_now().await;
         }
@@ -422,68 +311,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_is_one_line() {
-        let writer = LineWriter::new(Vec::new());
-        writer.send(None, [b"{", b"1", b"}"]).await.unwrap();
-        writer.send(None, [b"", b"2", b""]).await.unwrap();
-        assert_eq!(&writer.0.to.lock().await.io[..], b"{1}\n2\n");
-    }
-
-    #[tokio::test]
     async fn a_send_dropped_half_way_spoils_no_other() {
         use futures_util::FutureExt as _;
 
-        let long = [b'x'; SMALL_LINE_BYTES];
-        for (polls, payload) in (1..8).flat_map(|polls| [(polls, &b"payload"[..]), (polls, &long)]) {
+        for payload in [Bytes::from_static(b"payload"), vec![b'x'; 2 * BUFFER_BYTES].into()] {
             let (near, far) = tokio::io::duplex(8);
-            let writer = LineWriter::new(near);
-            let mut send = Box::pin(writer.send(None, [b"head", payload, b"tail"]));
-            let mut reader = LineReader::new(far);
-            let mut early = Vec::new();
-            // On the first poll a small line only waits for others.
-            _ = (&mut send).now_or_never();
-            for _ in 0..polls {
-                _ = (&mut send).now_or_never();
-                // Make a little room.
-                let mut byte = [0; 1];
-                early.push(reader.io.read(&mut byte).await.map(|_| byte[0]).unwrap());
-            }
+            let (writer, mut reader) = (LineWriter::new(near), LineReader::new(far));
+            let parts = [Bytes::from_static(b"head"), payload, Bytes::from_static(b"tail")];
+            let mut send = Box::pin(writer.send(None, parts.clone()));
+            assert!((&mut send).now_or_never().is_none());
+            tokio::task::yield_now().await;
             drop(send);
-            let next = tokio::spawn(async move { writer.send(None, [b"", b"next", b""]).await });
-            let first = reader.next().await.unwrap().unwrap().unwrap();
-            let want = [b"head", payload, b"tail"].concat();
-            assert!([&early[..], &first].concat() == want, "after {polls} polls");
-            assert_eq!(reader.next().await.unwrap().unwrap().unwrap(), "next");
-            next.await.unwrap().unwrap();
+            let next = writer.send(None, [Bytes::new(), Bytes::from_static(b"next"), Bytes::new()]);
+            let reading = async { [reader.next().await, reader.next().await] };
+            let (sent, lines) = tokio::join!(next, reading);
+            sent.unwrap();
+            let lines = lines.map(|line| line.unwrap().unwrap().unwrap());
+            assert!(lines == [Bytes::from(parts.concat()), Bytes::from_static(b"next")]);
         }
-    }
-
-    #[tokio::test]
-    async fn small_lines_that_are_sent_together_are_written_together() {
-        /// Records the size of each write.
-        struct Noting(Vec<usize>);
-        impl AsyncWrite for Noting {
-            fn poll_write(
-                mut self: Pin<&mut Self>,
-                _: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                self.0.push(bytes.len());
-                Poll::Ready(Ok(bytes.len()))
-            }
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-        }
-        let writer = LineWriter::new(Noting(Vec::new()));
-        let send = || writer.send(None, [b"", b"line", b""]);
-        let (first, second, third) = tokio::join!(send(), send(), send());
-        assert!(first.is_ok() && second.is_ok() && third.is_ok());
-        send().await.unwrap();
-        assert_eq!(writer.0.to.lock().await.io.0, [15, 5]);
     }
 
     #[tokio::test]

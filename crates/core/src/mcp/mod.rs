@@ -4,22 +4,20 @@
 //! types, which know the protocol's versions. Large or frequent ones (`tools/call`, `tools/list`) do not: a call's
 //! arguments and its result are passed through as slices of raw JSON.
 //!
-//! `http` uses the same messages and
-//! shares this code.
+//! `http` uses the same messages
+//! and runs calls in the same way.
 
 #[doc(hidden)]
 pub mod fuzzing;
 
-mod front;
+pub(crate) mod call;
+pub(crate) mod front;
 mod line;
-mod list;
-mod protocol;
+pub(crate) mod protocol;
 mod question;
-mod rpc;
+pub(crate) mod rpc;
 mod stdio;
-mod subscription;
-#[doc(hidden)]
-pub mod wire;
+pub(crate) mod subscription;
 
 #[doc(no_inline)]
 pub use crate::ServerInfo;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::mcp::rpc::{Era, invalid_params};
 
 /// The supported versions of the protocol.
-pub const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
+pub(crate) const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 
 /// The member of a request's `_meta` with its protocol version.
 const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
@@ -26,7 +26,8 @@ const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
 const MAX_CLIENT_CHARS: usize = 200;
 
 /// What is known about the client.
-pub struct Protocol {
+#[derive(Debug)]
+pub(crate) struct Protocol {
     info: ServerInfo,
     /// The client has called `initialize`.
     is_initialized: bool,
@@ -44,8 +45,7 @@ pub struct Protocol {
 
 impl Protocol {
     /// Nothing is known about the client yet; `info` introduces the server.
-    #[must_use]
-    pub fn new(info: ServerInfo, session_id: Option<String>) -> Self {
+    pub(crate) fn new(info: ServerInfo, session_id: Option<String>) -> Self {
         Self {
             info,
             is_initialized: false,
@@ -58,28 +58,24 @@ impl Protocol {
     }
 
     /// The same for a client that stays connected: it gets a unique number.
-    #[must_use]
-    pub fn lasting(mut self) -> Self {
+    pub(crate) fn lasting(mut self) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         self.connection = Some(NEXT.fetch_add(1, Ordering::Relaxed));
         self
     }
 
     /// Whether the client has called `initialize`, and is therefore notified of changes without a subscription.
-    #[must_use]
-    pub fn is_initialized(&self) -> bool {
+    pub(crate) fn is_initialized(&self) -> bool {
         self.is_initialized
     }
 
     /// The calling client; for stateless requests, the one that the last request named.
-    #[must_use]
-    pub fn client(&self) -> Option<Arc<Client>> {
+    pub(crate) fn client(&self) -> Option<Arc<Client>> {
         self.client.clone()
     }
 
     /// Whether the client can ask its user, according to the last request of that era.
-    #[must_use]
-    pub fn can_ask(&self, era: Era) -> bool {
+    pub(crate) fn can_ask(&self, era: Era) -> bool {
         match era {
             Era::Initialize => self.asks,
             Era::Stateless => self.asks_now,
@@ -102,7 +98,7 @@ impl Protocol {
     /// # Errors
     ///
     /// When the protocol does not allow the request.
-    pub fn era(&mut self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
+    pub(crate) fn era(&mut self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
         let Asks { era, client, can_ask } = era(meta, self.is_initialized)?;
         if let Some(client) = client {
             self.meet(client);
@@ -116,7 +112,7 @@ impl Protocol {
     /// # Errors
     ///
     /// When it cannot be read, or the method is unknown.
-    pub fn answer(
+    pub(crate) fn answer(
         &mut self,
         method: &str,
         meta: Option<&RawJson>,
@@ -169,13 +165,6 @@ impl Protocol {
         introduction.instructions.clone_from(&self.info.instructions);
         introduction
     }
-}
-
-/// The version in a request's `_meta`, unchecked.
-#[must_use]
-pub fn version_of(meta: &RawJson) -> Option<String> {
-    let [version] = crate::json::members(meta.as_str(), &[VERSION_KEY]).ok()??;
-    version?.decode().ok()
 }
 
 /// What a request's `_meta` contains.

@@ -2,26 +2,28 @@
 
 use std::borrow::Cow;
 
-use crate::RawJson;
-use crate::json::{CutError, Inner, Span, envelope};
 use bytes::Bytes;
 use rmcp::ErrorData;
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 
+use crate::{CallMeta, RawJson, ToolSpec};
+
 /// The error for an invalid message.
-pub fn invalid_request(message: impl Into<Cow<'static, str>>) -> ErrorData {
+pub(crate) fn invalid_request(message: impl Into<Cow<'static, str>>) -> ErrorData {
     ErrorData::invalid_request(message, None)
 }
 
 /// The error for invalid parameters.
-pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> ErrorData {
+pub(crate) fn invalid_params(message: impl Into<Cow<'static, str>>) -> ErrorData {
     ErrorData::invalid_params(message, None)
 }
 
 /// The complete message for an error; `id` is null if the request's id is unknown.
 #[must_use]
-pub fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
+pub(crate) fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
     let id = id.map_or("null", |id| id.raw.as_str());
     let error = serde_json::to_string(error).expect("numbers and strings can always be written");
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
@@ -29,7 +31,7 @@ pub fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
 
 /// A request's id: as it was written, and in comparable form.
 #[derive(Debug, Clone)]
-pub struct RpcId {
+pub(crate) struct RpcId {
     /// As it was written.
     pub raw: RawJson,
     /// In comparable form.
@@ -38,7 +40,7 @@ pub struct RpcId {
 
 /// MCP's ids are strings and integers; the digits are kept, since integers may have any size.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum IdKey {
+pub(crate) enum IdKey {
     /// The digits of an integer.
     Number(String),
     /// A text.
@@ -48,7 +50,7 @@ pub enum IdKey {
 impl IdKey {
     /// Its text.
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         match self {
             Self::Number(text) | Self::Text(text) => text,
         }
@@ -56,7 +58,7 @@ impl IdKey {
 }
 
 impl RpcId {
-    fn read(raw: Span<'_>) -> Option<Self> {
+    fn read(raw: &RawValue) -> Option<Self> {
         let text = raw.get();
         let key = if text.starts_with('"') {
             IdKey::Text(serde_json::from_str(text).ok()?)
@@ -72,7 +74,7 @@ impl RpcId {
 
 /// One message, classified by how it is handled.
 #[derive(Debug)]
-pub enum Message {
+pub(crate) enum Message {
     /// `tools/call`.
     Call(RpcId, Call),
     /// `tools/list`, with its `_meta`, and whether it has a cursor, although the list has one page.
@@ -108,7 +110,7 @@ pub enum Message {
 
 /// The parameters of a `tools/call`.
 #[derive(Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// The tool's name.
     pub name: String,
     /// An object.
@@ -118,12 +120,12 @@ pub struct Call {
     /// The size of the whole message, which the arguments keep in memory.
     pub line_bytes: usize,
     /// Set if it continues a call that waits for answers.
-    pub retry: Option<Box<Retry>>,
+    pub retry: Option<Retry>,
 }
 
 /// The additional data of a retried call.
 #[derive(Debug)]
-pub struct Retry {
+pub(crate) struct Retry {
     /// Identifies the waiting call.
     pub state: String,
     /// The answers, an object.
@@ -133,86 +135,123 @@ pub struct Retry {
 /// Why a line is not a valid message, and the id for the error, if there is one.
 pub(crate) type Refusal = (Option<RpcId>, ErrorData);
 
-/// Reads a line in one pass.
+/// The members of a message.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow, default, deserialize_with = "given")]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "given")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "given")]
+    method: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "given")]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "given")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "given")]
+    error: Option<&'a RawValue>,
+}
+
+/// The members of `params` that are known here. A `null` is a missing member, except where it cancels something.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Params<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_meta")]
+    meta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    request_id: Option<&'a RawValue>,
+    cursor: Option<IgnoredAny>,
+    #[serde(borrow)]
+    request_state: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input_responses: Option<&'a RawValue>,
+}
+
+/// A member that is given, be it as `null`.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Reads a line; what it carries is not decoded.
 ///
 /// # Errors
 ///
 /// When it is not a valid message.
 #[expect(clippy::result_large_err, reason = "a refusal is answered where it is returned to")]
-pub fn read(line: &Bytes) -> Result<Message, Refusal> {
+pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
+    let not_json = |error: &dyn std::fmt::Display| {
+        (None, ErrorData::parse_error(format!("the message is not JSON: {error}"), None))
+    };
     let text = std::str::from_utf8(line).map_err(|error| {
         (None, ErrorData::parse_error(format!("the message is not UTF-8: {error}"), None))
     })?;
-    let found = envelope(
-        text,
-        &["jsonrpc", "id", "method", "result", "error"],
-        "params",
-        &["name", "arguments", "_meta", "requestId", "cursor", "requestState", "inputResponses"],
-    )
-    .map_err(|error| match error {
-        CutError::Twice { .. } => (id_of(text), invalid_request(error.to_string())),
-        CutError::NotJson(error) => {
-            (None, ErrorData::parse_error(format!("the message is not JSON: {error}"), None))
+    let bad = |error: serde_json::Error| match error.classify() {
+        // Of objects whose members may be anything, only this can be wrong.
+        Category::Data => {
+            let member = error.to_string().split('`').nth(1).unwrap_or_default().to_owned();
+            (id_of(text), invalid_request(format!("duplicate member `{member}`")))
         }
-    })?
-    .ok_or_else(|| (None, invalid_request("a message is one JSON object; batches are not supported")))?;
-
-    let [version, id, method, result, error] = found.outer;
+        _ => not_json(&error),
+    };
+    if !text.trim_ascii_start().starts_with('{') {
+        serde_json::from_str::<IgnoredAny>(text).map_err(|error| not_json(&error))?;
+        return Err((None, invalid_request("a message is one JSON object; batches are not supported")));
+    }
+    let Line { jsonrpc, id, method, params, result, error } = serde_json::from_str(text).map_err(bad)?;
+    let is_object = |value: &RawValue| value.get().starts_with('{');
+    let has_params = params.is_none_or(is_object);
+    let params: Option<Params<'_>> = match params.filter(|params| is_object(params)) {
+        Some(params) => Some(serde_json::from_str(params.get()).map_err(bad)?),
+        None => None,
+    };
     if method.is_none() && (result.is_some() || error.is_some()) {
         let id = id.and_then(RpcId::read).map(|id| id.key);
         let outcome = match (result, error) {
             (Some(result), None) => Ok(RawJson::span(line, result)),
             (_, error) => Err(error
-                .and_then(|error| error.decode().ok())
+                .and_then(|error| serde_json::from_str(error.get()).ok())
                 .unwrap_or_else(|| ErrorData::internal_error("the error cannot be read", None))),
         };
         return Ok(Message::Response { id, outcome });
     }
-    let id = match id {
+    let id = match id.map(RpcId::read) {
         None => None,
-        Some(raw) => Some(
-            RpcId::read(raw)
-                .ok_or_else(|| (None, invalid_request("`id` must be a string or a whole number")))?,
-        ),
+        Some(Some(id)) => Some(id),
+        Some(None) => return Err((None, invalid_request("`id` must be a string or a whole number"))),
     };
-    if version.is_none_or(|version| version.get() != r#""2.0""#) {
+    if jsonrpc.is_none_or(|version| version.get() != r#""2.0""#) {
         return Err((id, invalid_request("`jsonrpc` must be \"2.0\"")));
     }
     let Some(method) = method else {
         return Err((id, invalid_request("a request needs a `method`")));
     };
-    let Ok(method) = method.decode::<Text<'_>>() else {
+    let Ok(Text(method)) = serde_json::from_str(method.get()) else {
         return Err((id, invalid_request("`method` must be a string")));
     };
-    match (&*method.0, id) {
-        ("tools/call", Some(id)) => match read_call(line, &found.inner) {
-            Ok(call) => Ok(Message::Call(id, call)),
-            Err(error) => Err((Some(id), error)),
+    let meta_of = |params: Option<Params<'_>>| params?.meta.map(|meta| RawJson::span(line, meta));
+    Ok(match (&*method, id) {
+        ("tools/call", Some(id)) => match read_call(line, params) {
+            Ok(call) => Message::Call(id, call),
+            Err(error) => return Err((Some(id), error)),
         },
-        ("tools/list", Some(id)) => match found.inner {
-            Inner::Missing => Ok(Message::List { id, meta: None, has_cursor: false }),
-            Inner::Object([_, _, meta, _, cursor, ..]) => Ok(Message::List {
-                id,
-                meta: meta.map(|meta| RawJson::span(line, meta)),
-                has_cursor: cursor.is_some_and(|cursor| cursor.get() != "null"),
-            }),
-            Inner::Other => Err((Some(id), invalid_params("`params` must be an object"))),
-        },
-        (method, Some(id)) => {
-            let meta = match found.inner {
-                Inner::Object([_, _, meta, ..]) => meta.map(|meta| RawJson::span(line, meta)),
-                Inner::Missing | Inner::Other => None,
-            };
-            Ok(Message::Request { id, method: method.into(), meta })
+        ("tools/list", Some(id)) if !has_params => {
+            return Err((Some(id), invalid_params("`params` must be an object")));
         }
-        ("notifications/cancelled", None) => match found.inner {
-            Inner::Object([_, _, _, Some(request), ..]) => {
-                Ok(RpcId::read(request).map_or(Message::Notification, |id| Message::Cancel(id.key)))
-            }
-            _ => Ok(Message::Notification),
-        },
-        (_, None) => Ok(Message::Notification),
-    }
+        ("tools/list", Some(id)) => {
+            let has_cursor = params.as_ref().is_some_and(|params| params.cursor.is_some());
+            Message::List { id, meta: meta_of(params), has_cursor }
+        }
+        (method, Some(id)) => Message::Request { id, method: method.into(), meta: meta_of(params) },
+        ("notifications/cancelled", None) => {
+            let request = params.and_then(|params| RpcId::read(params.request_id?));
+            request.map_or(Message::Notification, |id| Message::Cancel(id.key))
+        }
+        (_, None) => Message::Notification,
+    })
 }
 
 /// The id of an otherwise invalid message, so that its sender gets a response.
@@ -222,95 +261,93 @@ fn id_of(text: &str) -> Option<RpcId> {
         #[serde(borrow)]
         id: &'a RawValue,
     }
-    serde_json::from_str::<OnlyId<'_>>(text).ok().and_then(|only| RpcId::read(only.id.into()))
+    serde_json::from_str::<OnlyId<'_>>(text).ok().and_then(|only| RpcId::read(only.id))
 }
 
-fn read_call(line: &Bytes, params: &Inner<'_, 7>) -> Result<Call, ErrorData> {
-    let Inner::Object([name, arguments, meta, _, _, state, responses]) = params else {
+fn read_call(line: &Bytes, params: Option<Params<'_>>) -> Result<Call, ErrorData> {
+    let Some(params) = params else {
         return Err(invalid_params("`params` must be an object with `name` and `arguments`"));
     };
-    let Some(Ok(Text(name))) = name.map(Span::decode) else {
+    let Some(Ok(Text(name))) = params.name.map(|name| serde_json::from_str(name.get())) else {
         return Err(invalid_params("`params.name` must be a string"));
     };
-    let arguments = match arguments {
-        Some(arguments) if arguments.get().starts_with('{') => RawJson::span(line, *arguments),
-        None => RawJson::empty_object(),
-        Some(arguments) if arguments.get() == "null" => RawJson::empty_object(),
-        Some(_) => return Err(invalid_params("`params.arguments` must be an object")),
+    let object = |member: &str, value: Option<&RawValue>| match value {
+        Some(value) if value.get().starts_with('{') => Ok(Some(RawJson::span(line, value))),
+        Some(_) => Err(invalid_params(format!("`params.{member}` must be an object"))),
+        None => Ok(None),
     };
-    let meta = match meta {
-        Some(meta) if meta.get() == "null" => None,
-        Some(meta) if !meta.get().starts_with('{') => {
-            return Err(invalid_params("`params._meta` must be an object"));
-        }
-        Some(meta) => Some(RawJson::span(line, *meta)),
-        None => None,
+    let arguments = object("arguments", params.arguments)?.unwrap_or_else(RawJson::empty_object);
+    let meta = object("_meta", params.meta)?;
+    let responses = object("inputResponses", params.input_responses)?;
+    let retry = if responses.is_none() && params.request_state.is_none() {
+        None
+    } else {
+        let state = params.request_state.and_then(|state| serde_json::from_str(state.get()).ok());
+        let state = state.ok_or_else(|| {
+            invalid_params("`params.requestState` must be the string that came with the questions")
+        })?;
+        Some(Retry { state, responses: responses.unwrap_or_else(RawJson::empty_object) })
     };
-    let retry = read_retry(line, *state, *responses)?;
     Ok(Call { name: name.into_owned(), arguments, meta, line_bytes: line.len(), retry })
-}
-
-fn read_retry(
-    line: &Bytes,
-    state: Option<Span<'_>>,
-    responses: Option<Span<'_>>,
-) -> Result<Option<Box<Retry>>, ErrorData> {
-    let given = |member: Option<Span<'_>>| member.is_some_and(|member| member.get() != "null");
-    let responses = match responses {
-        Some(responses) if responses.get().starts_with('{') => RawJson::span(line, responses),
-        responses if given(responses) => {
-            return Err(invalid_params("`params.inputResponses` must be an object"));
-        }
-        _ if !given(state) => return Ok(None),
-        _ => RawJson::empty_object(),
-    };
-    match state.map(Span::decode) {
-        Some(Ok(state)) => Ok(Some(Box::new(Retry { state, responses }))),
-        _ => Err(invalid_params("`params.requestState` must be the string that came with the questions")),
-    }
 }
 
 /// A string that is borrowed if it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
+/// Reads a call's `_meta`; the front adds the client, and whether it can be asked.
+pub(crate) fn read_meta(meta: Option<&RawJson>) -> CallMeta {
+    meta.and_then(|meta| meta.decode().ok()).unwrap_or_default()
+}
+
+/// The result of `tools/list`.
+pub(crate) fn write_list(tools: &[ToolSpec]) -> RawJson {
+    #[derive(serde::Serialize)]
+    struct List<'a> {
+        tools: &'a [ToolSpec],
+    }
+    RawJson::of(&List { tools }).expect("tools can always be written")
+}
+
 /// Which form results have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Era {
+pub(crate) enum Era {
     /// Up to 2025-11-25.
     Initialize,
     /// From 2026-07-28 on: every result has a `resultType`.
     Stateless,
 }
 
-/// The text before a result, and the offset at which the rest of the result begins.
-pub fn result_head(id: &RpcId, era: Era, members: &str, result: &RawJson) -> (String, usize) {
+/// The response to a request, in parts, so that the result need not be copied; `members` are added to a stateless one.
+pub(crate) fn answer_parts(id: &RpcId, era: Era, members: &str, result: &RawJson) -> [Bytes; 3] {
     let head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.raw);
-    if era == Era::Initialize || says_result_type(result) {
-        return (head, 0);
+    let end = Bytes::from_static(b"}");
+    let result_bytes = in_one_line(result.to_bytes());
+    if era == Era::Initialize || has_result_type(result) {
+        return [head.into(), result_bytes, end];
     }
-    let rest = &result.as_bytes()[1..];
+    let rest = result_bytes.slice(1..);
     let comma = if rest.trim_ascii_start().starts_with(b"}") { "" } else { "," };
-    (format!(r#"{head}{{"resultType":"complete"{members}{comma}"#), 1)
+    [format!(r#"{head}{{"resultType":"complete"{members}{comma}"#).into(), rest, end]
 }
 
 /// A parent may know the newer protocol and have set `resultType` itself.
-fn says_result_type(result: &RawJson) -> bool {
-    let key = "resultType";
-    memchr::memmem::find(result.as_bytes(), key.as_bytes()).is_some()
-        && matches!(crate::json::members(result.as_str(), &[key]), Ok(Some([Some(_)])))
+fn has_result_type(result: &RawJson) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Typed {
+        result_type: Option<IgnoredAny>,
+    }
+    memchr::memmem::find(result.as_bytes(), b"resultType").is_some()
+        && result.decode::<Typed>().is_ok_and(|typed| typed.result_type.is_some())
 }
 
 /// JSON without line breaks. They only occur between tokens, where a space is equivalent.
-#[must_use]
-pub fn in_one_line(json: &[u8]) -> Cow<'_, [u8]> {
-    if memchr::memchr2(b'\n', b'\r', json).is_none() {
-        return json.into();
+fn in_one_line(json: Bytes) -> Bytes {
+    if memchr::memchr2(b'\n', b'\r', &json).is_none() {
+        return json;
     }
-    json.iter()
-        .map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte })
-        .collect::<Vec<_>>()
-        .into()
+    json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
 }
 
 #[cfg(test)]
@@ -485,15 +522,39 @@ mod tests {
         ];
         for (era, result, want) in rows {
             let result = RawJson::parse(result).unwrap();
-            let (head, rest) = result_head(&id, era, "", &result);
-            assert_eq!(head + &result.as_str()[rest..], want);
+            assert_eq!(answer_parts(&id, era, "", &result).concat(), format!("{want}}}").as_bytes());
         }
     }
 
     #[test]
     fn a_line_break_never_leaves_its_line() {
-        assert_eq!(&*in_one_line(b"{\n\"a\":\r\n \"\\n\"}"), b"{ \"a\":   \"\\n\"}");
-        assert!(matches!(in_one_line(b"{}"), Cow::Borrowed(_)));
+        let broken = Bytes::from_static(b"{\n\"a\":\r\n \"\\n\"}");
+        assert_eq!(in_one_line(broken), &b"{ \"a\":   \"\\n\"}"[..]);
+    }
+
+    #[test]
+    fn an_odd_member_of_the_metadata_does_not_cost_the_others() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let read = |id: &str, token: &str, parent: &str| {
+            let meta = format!(
+                r#"{{"claudecode/toolUseId":{id},"new":[],"progressToken":{token},"traceparent":{parent}}}"#
+            );
+            let meta = read_meta(Some(&RawJson::parse(meta).unwrap()));
+            let token = meta.progress_token.map(|token| token.to_string());
+            (meta.tool_use_id, token, meta.traceparent.map(|parent| parent.to_string()))
+        };
+        let id = Some("toolu_1".to_owned());
+        let token = Some("7".to_owned());
+        let place = Some(parent.to_owned());
+        let quoted = format!("\"{parent}\"");
+        assert_eq!(read(r#""toolu_1""#, "7", &quoted), (id.clone(), token.clone(), place.clone()));
+        for odd in ["5", "null", "[]", "{}", r#""\ud800""#] {
+            assert_eq!(read(r#""toolu_1""#, "7", odd), (id.clone(), token.clone(), None), "{odd}");
+            assert_eq!(read(odd, "7", &quoted), (None, token.clone(), place.clone()), "{odd}");
+        }
+        for odd in ["null", "[]", "{}", "true"] {
+            assert_eq!(read(r#""toolu_1""#, odd, &quoted), (id.clone(), None, place.clone()), "{odd}");
+        }
     }
 
     fn any_json() -> impl Strategy<Value = serde_json::Value> {
@@ -534,8 +595,7 @@ mod tests {
             let Ok(Message::List { id, .. }) = read(&Bytes::from_static(br#"{"jsonrpc":"2.0","id":"\u0061","method":"tools/list"}"#))
             else { panic!("no list") };
             let era = if stateless { Era::Stateless } else { Era::Initialize };
-            let (head, rest) = result_head(&id, era, "", &pretty);
-            let line = [head.as_bytes(), &in_one_line(&pretty.as_bytes()[rest..]), b"}"].concat();
+            let line = answer_parts(&id, era, "", &pretty).concat();
             prop_assert!(!line.contains(&b'\n'));
             let mut back: serde_json::Value = serde_json::from_slice(&line).unwrap();
             let said = back["result"].as_object_mut().unwrap().remove("resultType");

@@ -10,11 +10,11 @@ use crate::mcp::rpc::{IdKey, RpcId, invalid_params, invalid_request};
 const MAX_SUBSCRIPTIONS: usize = 64;
 
 /// For clients that have called `initialize`, which need no subscription.
-pub const LIST_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+pub(crate) const LIST_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
 /// The open `subscriptions/listen` requests of a client. They never get a response; the client cancels them.
 #[derive(Default)]
-pub struct Subscriptions(Vec<Subscription>);
+pub(crate) struct Subscriptions(Vec<Subscription>);
 
 struct Subscription {
     id: RpcId,
@@ -28,7 +28,7 @@ impl Subscriptions {
     /// # Errors
     ///
     /// When it cannot be read, its id is in use, or there are too many.
-    pub fn open(&mut self, id: &RpcId, line: &[u8]) -> Result<String, ErrorData> {
+    pub(crate) fn open(&mut self, id: &RpcId, line: &[u8]) -> Result<String, ErrorData> {
         #[derive(Deserialize)]
         struct Listen {
             params: SubscriptionsListenRequestParams,
@@ -56,14 +56,14 @@ impl Subscriptions {
     }
 
     /// Ends a subscription; returns whether it existed.
-    pub fn close(&mut self, id: &IdKey) -> bool {
+    pub(crate) fn close(&mut self, id: &IdKey) -> bool {
         let before = self.0.len();
         self.0.retain(|open| open.id.key != *id);
         self.0.len() < before
     }
 
     /// The notification of changed tools for each subscription.
-    pub fn tools_changed(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn tools_changed(&self) -> impl Iterator<Item = String> {
         let those = self.0.iter().filter(|open| open.wants_tools);
         those.map(|open| notification("notifications/tools/list_changed", &open.id, ""))
     }

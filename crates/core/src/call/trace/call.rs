@@ -9,7 +9,7 @@ use tracing::field::Empty;
 
 use super::event::{class, short};
 use super::{Call, CallEnd, Outcome, SPAN_TARGET, TraceParent, Tracer, What};
-use crate::{CallContext, CallMeta, RawJson, ToolError, json};
+use crate::{CallContext, CallMeta, RawJson, ToolError};
 
 /// What is known about a call when it arrives.
 #[derive(Debug, Clone, Copy)]
@@ -162,16 +162,11 @@ impl CallTrace {
     /// The outcome is known.
     pub fn ended(&mut self, outcome: &Result<RawJson, ToolError>) {
         self.ended = Some(self.marks.now());
+        self.outcome = Outcome::of(outcome);
         match outcome {
-            Ok(result) => {
-                self.outcome = if says_error(result) { Outcome::ToolError } else { Outcome::Ok };
-                // Without the result itself, which may be long, and wait to be read.
-                self.result_bytes = Some(result.as_bytes().len() as u64);
-            }
-            Err(error) => {
-                self.outcome = error.outcome();
-                self.error_type = Some(class(error.type_name()).to_owned());
-            }
+            // Without the result itself, which may be long, and wait to be read.
+            Ok(result) => self.result_bytes = Some(result.as_bytes().len() as u64),
+            Err(error) => self.error_type = Some(class(error.type_name()).to_owned()),
         }
     }
 
@@ -214,12 +209,6 @@ use super::otel::exported_as;
 #[cfg(not(feature = "otel"))]
 fn exported_as(_: &Span, _: Option<TraceParent>) -> Option<TraceParent> {
     None
-}
-
-/// Whether a result is marked as an error.
-fn says_error(result: &RawJson) -> bool {
-    let found = json::members(result.as_str(), &["isError"]);
-    matches!(found, Ok(Some([Some(value)])) if value.get() == "true")
 }
 
 impl Drop for CallTrace {

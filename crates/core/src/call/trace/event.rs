@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{RawJson, ToolError, ToolList};
+
 /// One line of a trace file. `docs/TRACE.md` in the repository describes each member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -79,6 +81,14 @@ pub enum What {
     CallEnd(CallEnd),
 }
 
+impl What {
+    /// A client got this `list` of `tools`.
+    pub(crate) fn list(request_id: &str, tools: &ToolList, list: &RawJson) -> Self {
+        let (tools, result_bytes) = (tools.len() as u64, list.as_bytes().len() as u64);
+        Self::ToolsList { request_id: short(request_id), tools, result_bytes }
+    }
+}
+
 /// Identifies a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
@@ -153,6 +163,23 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// How a call with this outcome ended.
+    #[must_use]
+    pub fn of(outcome: &Result<RawJson, ToolError>) -> Self {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Marked {
+            is_error: bool,
+        }
+        match outcome {
+            // Most results do not even contain the word.
+            Ok(result) if memchr::memmem::find(result.as_bytes(), b"isError").is_none() => Self::Ok,
+            Ok(result) if result.decode::<Marked>().is_ok_and(|marked| marked.is_error) => Self::ToolError,
+            Ok(_) => Self::Ok,
+            Err(error) => error.outcome(),
+        }
+    }
+
     /// The name in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
