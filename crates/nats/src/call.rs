@@ -13,7 +13,7 @@ use toolbridge_core::{CallContext, Progress, RawJson, ToolCall, ToolError, ToolS
 
 use crate::directory::Address;
 use crate::tools::Caller;
-use crate::wire::{Hello, call_headers, failed, headers, kind, kind_of, read_error, too_large};
+use crate::wire::{Hello, KIND, call_headers, failed, header, headers, kind, read_error, too_large};
 
 /// How long a call may be silent before it is lost. Hosts send beats more often.
 const SILENCE: Duration = Duration::from_millis(2600);
@@ -218,7 +218,7 @@ fn read(message: Message, host: &str, context: &CallContext) -> Option<Result<We
     if message.status == Some(StatusCode::NO_RESPONDERS) {
         return Some(Ok(Went::Absent));
     }
-    Some(Ok(match kind_of(&message)? {
+    Some(Ok(match header(&message, KIND)? {
         kind::ANSWER => match RawJson::parse(message.payload) {
             Ok(result) => Went::Answered(result),
             Err(error) => {

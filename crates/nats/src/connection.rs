@@ -92,13 +92,12 @@ impl Status {
     fn note(&self, event: &Event) {
         match event {
             Event::Connected => _ = self.up.send_replace(Some(Instant::now())),
-            Event::Disconnected | Event::Closed => {
-                tracing::debug!(%event, "not connected to NATS");
+            Event::Disconnected => {
+                tracing::warn!("the connection to NATS is lost; reconnecting");
                 self.up.send_replace(None);
             }
-            Event::SlowConsumer(_) => {
-                tracing::warn!("messages from NATS arrive faster than they are read; one was lost");
-            }
+            Event::Closed => _ = self.up.send_replace(None),
+            Event::SlowConsumer(_) => tracing::warn!("a message from NATS was lost: too many are unread"),
             Event::ServerError(ServerError::Other(said)) => {
                 tracing::warn!(said, "the NATS server reported an error");
                 *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.clone());

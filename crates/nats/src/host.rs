@@ -22,7 +22,7 @@ use tracing::Instrument as _;
 use crate::NatsError;
 use crate::connection::Connection;
 use crate::run::Run;
-use crate::wire::{Hello, QUEUE, Subjects, kind, kind_of};
+use crate::wire::{Hello, KIND, QUEUE, Subjects, header, kind};
 
 /// The default limit of parallel calls.
 const MAX_CALLS: usize = 512;
@@ -134,7 +134,8 @@ impl HostBuilder {
 
     async fn start(self) -> Result<Host, NatsError> {
         let subjects = Subjects::new(&self.name)?;
-        let host = self.host.filter(|name| !name.is_empty()).unwrap_or_else(machine_name);
+        let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = self.host.filter(|name| !name.is_empty()).unwrap_or_else(machine);
         let shown = format!("toolbridge host {host} of {}", self.name);
         let connection = Connection::open(self.options, &self.url, shown).await?;
         let ended = CancellationToken::new();
@@ -150,9 +151,9 @@ impl HostBuilder {
             tasks: TaskTracker::new(),
         });
         let host = Host { shared, drain: self.drain };
-        let reception = Reception::open(&host.shared, self.info).await?;
-        let instance = reception.hello.instance.clone();
-        tokio::spawn(reception.run().in_current_span());
+        let receiver = Receiver::open(&host.shared, self.info).await?;
+        let instance = receiver.hello.instance.clone();
+        tokio::spawn(receiver.run().in_current_span());
         host.shared.check(&instance).await?;
         Ok(host)
     }
@@ -165,12 +166,6 @@ impl IntoFuture for HostBuilder {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.start())
     }
-}
-
-/// This machine's name.
-fn machine_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if name.is_empty() { "host".into() } else { name }
 }
 
 /// This process as a host. Dropping it ends the host at once and cancels its calls; [`drain`](Self::drain)
@@ -243,7 +238,7 @@ impl Shared {
 
     /// Starts, refuses or cancels a call.
     fn take(self: &Arc<Self>, request: Request) {
-        let is_plain = match kind_of(&request.message) {
+        let is_plain = match header(&request.message, KIND) {
             None => true,
             Some(kind::CALL) => false,
             Some(kind::CANCEL) => {
@@ -286,11 +281,14 @@ impl Shared {
             return Err((kind::GONE, "this host is ending"));
         }
         let mut calls = self.calls();
-        let limit = if run.is_plain { self.max_calls.saturating_mul(MAX_WAITING) } else { self.max_calls };
-        // A second exclusive call would only wait here while other hosts are idle.
-        let must_wait =
-            tool.exclusive && !run.is_plain && calls.values().any(|(_, is_exclusive)| *is_exclusive);
-        if calls.len() >= limit || must_wait {
+        let exclusive = calls.values().filter(|(_, is_exclusive)| *is_exclusive).count();
+        let is_full = if run.is_plain {
+            calls.len() >= self.max_calls.saturating_mul(MAX_WAITING)
+        } else {
+            // Exclusive calls wait for each other, and only one runs; a second one finds another host.
+            calls.len() - exclusive.saturating_sub(1) >= self.max_calls || (tool.exclusive && exclusive > 0)
+        };
+        if is_full {
             return Err((kind::BUSY, "this host is full"));
         }
         calls.insert(run.id.clone(), (run.cancelled.clone(), tool.exclusive));
@@ -311,7 +309,7 @@ impl Shared {
 }
 
 /// Receives what callers send.
-struct Reception {
+struct Receiver {
     host: Arc<Shared>,
     service: Service,
     hello: Hello,
@@ -325,7 +323,7 @@ struct Reception {
     questions: BoxStream<'static, Message>,
 }
 
-impl Reception {
+impl Receiver {
     async fn open(host: &Arc<Shared>, info: ServerInfo) -> Result<Self, NatsError> {
         let (client, subjects) = (&host.connection.client, &host.subjects);
         let ended = |_| NatsError::Ended;
@@ -350,7 +348,7 @@ impl Reception {
             calls.push(direct.map_err(|_| NatsError::Ended)?.boxed());
         }
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut reception = Self {
+        let mut receiver = Self {
             hello: Hello {
                 instance,
                 host: host.name.clone(),
@@ -367,11 +365,11 @@ impl Reception {
             service,
             calls,
         };
-        match reception.offer().await {
-            Ok(()) => Ok(reception),
+        match receiver.offer().await {
+            Ok(()) => Ok(receiver),
             Err(error) => {
                 // Otherwise the service would keep the connection.
-                _ = reception.service.stop().await;
+                _ = receiver.service.stop().await;
                 Err(error)
             }
         }

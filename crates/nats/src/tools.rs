@@ -24,6 +24,9 @@ use crate::wire::{Hello, Subjects};
 /// How often hosts are asked whether they are live.
 const PING: Duration = Duration::from_secs(2);
 
+/// How often at most, when a call finds no host.
+const SOON: Duration = Duration::from_millis(100);
+
 /// How long to wait for hosts at the start: for the first one, and for others after it.
 const FIRST: Duration = Duration::from_secs(2);
 const OTHERS: Duration = Duration::from_millis(200);
@@ -204,11 +207,10 @@ impl Caller {
         }
     }
 
+    /// Asks which hosts there are.
     async fn ping(&self) {
         let (client, hosts) = (&self.connection.client, self.subjects.hosts());
-        if let Err(error) = client.publish_with_reply(hosts, self.inbox.clone(), Bytes::new()).await {
-            tracing::warn!(%error, "cannot search for hosts");
-        }
+        _ = client.publish_with_reply(hosts, self.inbox.clone(), Bytes::new()).await;
     }
 
     /// Looks for hosts at the start.
@@ -266,6 +268,7 @@ impl Caller {
         let mut ticks = interval_at(Instant::now() + PING, PING);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut listing = JoinSet::new();
+        let mut pinged = Instant::now();
         loop {
             tokio::select! {
                 Some(message) = hellos.next() => self.hear(&message, &mut listing),
@@ -277,7 +280,11 @@ impl Caller {
                     }
                     self.ping().await;
                 }
-                () = self.look_around.notified() => self.ping().await,
+                // Many calls may want it.
+                () = self.look_around.notified() => if pinged.elapsed() > SOON {
+                    pinged = Instant::now();
+                    self.ping().await;
+                },
             }
         }
     }

@@ -11,8 +11,8 @@ use crate::NatsError;
 /// The queue group in which hosts share calls.
 pub(crate) const QUEUE: &str = "toolbridge";
 
-/// What a message is.
-const KIND: &str = "Toolbridge";
+/// What a message is; messages that are not from toolbridge have none.
+pub(crate) const KIND: &str = "Toolbridge";
 /// A call's metadata, as JSON.
 const META: &str = "Toolbridge-Meta";
 /// The client that calls, as JSON.
@@ -105,12 +105,8 @@ pub(crate) fn headers(kind: &str) -> HeaderMap {
     headers
 }
 
-/// The kind of a message; `None` if it is not from toolbridge.
-pub(crate) fn kind_of(message: &Message) -> Option<&str> {
-    header(message, KIND)
-}
-
-fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+/// A header of a message.
+pub(crate) fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
     Some(message.headers.as_ref()?.get(name)?.as_str())
 }
 
@@ -134,7 +130,9 @@ pub(crate) struct Hello {
 /// The headers of a call.
 pub(crate) fn call_headers(meta: &CallMeta) -> HeaderMap {
     let mut headers = headers(kind::CALL);
-    headers.insert(META, serde_json::to_string(meta).unwrap_or_default());
+    // Between the parts of a JSON text, a space means the same as the end of a line, which a header cannot have.
+    let text = serde_json::to_string(meta).unwrap_or_default().replace(['\r', '\n'], " ");
+    headers.insert(META, text);
     if let Some(client) = &meta.client {
         headers.insert(CLIENT, serde_json::to_string(&**client).unwrap_or_default());
     }
@@ -254,7 +252,7 @@ mod tests {
         client.name = Some("größe\n".into());
         let meta = CallMeta {
             tool_use_id: Some("toolu_1".into()),
-            progress_token: Some(RawJson::parse("7").unwrap()),
+            progress_token: Some(RawJson::parse("7\n").unwrap()),
             client: Some(client.clone().into()),
             ..CallMeta::default()
         };

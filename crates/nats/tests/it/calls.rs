@@ -229,6 +229,25 @@ async fn any_client_of_nats_can_call() {
 }
 
 #[tokio::test]
+async fn plain_clients_that_wait_for_their_turn_leave_room_for_others() {
+    let server = Server::start();
+    let _host = HostProcess::start(&server.url(), "shop", "a", &["--max", "2"]);
+    let client = async_nats::connect(server.url()).await.unwrap();
+    for _ in 0..4 {
+        let turn = client.publish_with_reply(
+            "toolbridge.shop.call.turn",
+            "answers",
+            r#"{"id":"1","ms":600000}"#.into(),
+        );
+        turn.await.unwrap();
+    }
+    // When this is answered, the host has the calls before it.
+    client.request("toolbridge.shop.call.who", "".into()).await.unwrap();
+    let tools = connect(&server, "shop").await;
+    assert_eq!(text(&call(&tools, "who", "{}").await.unwrap()), "a");
+}
+
+#[tokio::test]
 async fn a_trace_goes_on_at_the_host_and_both_sides_name_it() {
     use tracing_subscriber::layer::SubscriberExt as _;
 
