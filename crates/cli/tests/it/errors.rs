@@ -17,7 +17,7 @@ fn every_failure_of_a_tool_is_an_error_result() {
         (
             "add",
             json!({ "a": "x", "b": 1 }),
-            "invalid arguments for tool `add`: at `/a`: invalid type: string, expected f64 (type: ToolArgumentsError)",
+            "invalid arguments for tool `add`: at `/a`: invalid type: string, expected a JSON number (type: ToolArgumentsError)",
         ),
         (
             "add",
