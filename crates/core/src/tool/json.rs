@@ -50,16 +50,6 @@ impl RawJson {
         Self(buffer.slice_ref(value.into().get().as_bytes()))
     }
 
-    /// The same for a tool result.
-    ///
-    /// # Panics
-    ///
-    /// When `result` is not inside `buffer`.
-    #[must_use]
-    pub fn result_span(buffer: &Bytes, result: ResultSpan<'_>) -> Self {
-        Self::span(buffer, result.0)
-    }
-
     /// Text that the caller has just written from valid parts. It is only checked in debug builds.
     ///
     /// # Panics
@@ -254,37 +244,6 @@ pub fn envelope<'a, const N: usize, const M: usize>(
     Ok(Some(Envelope { outer: found.all(outer)?, inner }))
 }
 
-/// A response split into spans by [`answer`].
-#[derive(Debug)]
-pub struct Answer<'a, const N: usize> {
-    /// The requested members of the response itself.
-    pub outer: Members<'a, N>,
-    /// The tool result, or what is wrong with it.
-    pub result: Option<Result<ResultSpan<'a>, String>>,
-}
-
-/// A tool result inside a text, already checked.
-#[derive(Debug, Clone, Copy)]
-pub struct ResultSpan<'a>(Span<'a>);
-
-/// Finds the members `outer` of the object `text`, and its member `result` as a tool result.
-///
-/// Other members are skipped; a duplicate of a requested one is an error. `Ok(None)` means valid JSON that is not an
-/// object.
-///
-/// # Errors
-///
-/// When `text` is not JSON, or a requested member is duplicated.
-pub fn answer<'a, const N: usize>(
-    text: &'a str,
-    outer: &[&str; N],
-    result: &str,
-) -> Result<Option<Answer<'a, N>>, CutError> {
-    let Some(found) = Object::read(text)? else { return Ok(None) };
-    let result = found.get(result)?.map(|value| check_result(value.get()).map(|()| ResultSpan(value)));
-    Ok(Some(Answer { outer: found.all(outer)?, result }))
-}
-
 /// Finds the members `keys` of the object `text`. `Ok(None)` means valid JSON that is not an object.
 ///
 /// # Errors
@@ -295,14 +254,6 @@ pub fn members<'a, const N: usize>(
     keys: &[&str; N],
 ) -> Result<Option<Members<'a, N>>, CutError> {
     Object::read(text)?.map(|found| found.all(keys)).transpose()
-}
-
-/// Finds the members `keys` of each object of the list `text`; `None` when it is not a list of objects, or one of
-/// these members is duplicated.
-#[must_use]
-pub fn list_of_members<'a, const N: usize>(text: &'a str, keys: &[&str; N]) -> Option<Vec<Members<'a, N>>> {
-    let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-    items.into_iter().map(|item| members(item.get(), keys).ok().flatten()).collect()
 }
 
 /// The members of an object, in order.

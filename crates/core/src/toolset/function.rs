@@ -11,10 +11,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::RawJson;
 pub use crate::toolset::extract::FromContext;
@@ -39,7 +39,7 @@ where
     for (parameter, _) in parameters.iter().filter(|(_, is_argument)| !is_argument) {
         forget(&mut schema, parameter);
     }
-    Tool::typed(name, description, schema, handler)
+    Tool::raw(name, description, schema, handler).of_type()
 }
 
 /// Requires a future that is `Send`, as handlers must be. The compiler's error then points at the function and not
@@ -54,18 +54,14 @@ pub fn share<T: Send + Sync + 'static>(value: T) -> Arc<T> {
 }
 
 fn forget(schema: &mut Value, property: &str) {
-    let Some(root) = schema.as_object_mut() else { return };
-    if let Some(properties) = root.get_mut("properties").and_then(Value::as_object_mut) {
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.remove(property);
-        if properties.is_empty() {
-            root.remove("properties");
-        }
     }
-    if let Some(required) = root.get_mut("required").and_then(Value::as_array_mut) {
+    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|name| name != property);
-        if required.is_empty() {
-            root.remove("required");
-        }
+    }
+    if let Some(root) = schema.as_object_mut() {
+        root.retain(|_, value| *value != json!({}) && *value != json!([]));
     }
 }
 
@@ -174,28 +170,15 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> Parameter for OfArgument
 }
 
 /// The field of a parameter that is not an argument: not in the schema, and never read from the arguments.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(from = "Option<IgnoredAny>")]
+#[schemars(from = "()")]
 pub struct Absent;
 
 /// serde reads a missing field as `None`.
 impl From<Option<IgnoredAny>> for Absent {
     fn from(_: Option<IgnoredAny>) -> Self {
         Self
-    }
-}
-
-impl JsonSchema for Absent {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Absent".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        Schema::default()
     }
 }
 

@@ -130,13 +130,11 @@ fn compile(
 ) -> Result<Option<Schema>, RegistrationError> {
     let bad = |reason: String| RegistrationError::BadSchema { tool: tool.into(), which, reason };
     let mut read: Value = schema.decode().unwrap_or_default();
-    match read.as_object().map(|root| root.get("type")) {
-        None => return Err(bad("it is not a JSON object".into())),
-        Some(None) => return Err(bad("its root has no `\"type\": \"object\"`".into())),
-        Some(Some(kind)) if kind != "object" => {
-            return Err(bad(format!("its root has `\"type\": {kind}`, not `\"object\"`")));
-        }
-        _ => {}
+    match read.get("type") {
+        _ if !read.is_object() => return Err(bad("it is not a JSON object".into())),
+        Some(kind) if kind == "object" => {}
+        Some(kind) => return Err(bad(format!("its root has `\"type\": {kind}`, not `\"object\"`"))),
+        None => return Err(bad("its root has no `\"type\": \"object\"`".into())),
     }
     let compiled = is_checked.then(|| Schema::compile(&read).map_err(bad)).transpose()?;
     read.as_object_mut().map(|root| root.remove("$schema"));

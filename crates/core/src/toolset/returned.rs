@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::error::Error;
 use std::ops::Deref;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{RawJson, ToolError, ToolResult};
@@ -68,7 +68,8 @@ pub trait IntoToolResult<M = ()> {
 ///
 /// let last = Tool::new("last_order", "Shows the last order", async |_: NoArgs| Json(Order { total: 9.5 }));
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(transparent)]
 pub struct Json<T>(pub T);
 
 impl<T: Serialize> IntoToolResult for Json<T> {
@@ -76,25 +77,6 @@ impl<T: Serialize> IntoToolResult for Json<T> {
         let value = RawJson::of(&self.0)
             .map_err(|error| ToolError::new("ToolOutputError", format!("the result is not JSON: {error}")))?;
         Ok(ToolResult::of_value(value))
-    }
-}
-
-/// The schema of `Json<T>` is that of `T`.
-impl<T: JsonSchema> JsonSchema for Json<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-
-    fn schema_id() -> Cow<'static, str> {
-        T::schema_id()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
     }
 }
 

@@ -57,21 +57,13 @@ impl Tool {
     where
         A: JsonSchema + FromArguments,
     {
-        Self::typed(name, description, schema_of::<A>(), handler)
+        Self::raw(name, description, schema_of::<A>(), handler).of_type()
     }
 
-    /// A tool whose schema describes the type of its arguments, so that reading them is the check.
-    pub(crate) fn typed<A, M>(
-        name: impl Into<String>,
-        description: impl Into<String>,
-        input_schema: Value,
-        handler: impl IntoHandler<A, M>,
-    ) -> Self
-    where
-        A: FromArguments,
-    {
-        let raw = Self::raw(name, description, input_schema, handler);
-        Self { checks: [false, true], ..raw }
+    /// The schema is that of the type of the arguments, so reading them is the check.
+    pub(crate) fn of_type(mut self) -> Self {
+        self.checks[0] = false;
+        self
     }
 
     /// A tool with your own input schema, which arguments are checked against before the handler runs. It may take
@@ -240,14 +232,10 @@ pub fn schema_of<T: JsonSchema>() -> Value {
 /// JSON Schema does not define them, and the CLI warns of each on its stderr. `minimum` and `maximum` give the same
 /// information.
 fn forget_widths(schema: &mut Schema) {
-    let is_width = |format: &str| {
-        let digits = format.trim_start_matches('u').strip_prefix("int");
-        digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    if schema.get("format").and_then(Value::as_str).is_some_and(|format| {
-        // These two are defined by OpenAPI, so the CLI knows them.
-        is_width(format) && !matches!(format, "int32" | "int64")
-    }) {
+    // `int32` and `int64` are defined by OpenAPI, so the CLI knows them.
+    const WIDTHS: [&str; 10] =
+        ["int8", "int16", "int128", "int", "uint8", "uint16", "uint32", "uint64", "uint128", "uint"];
+    if schema.get("format").is_some_and(|format| WIDTHS.iter().any(|width| format == width)) {
         schema.remove("format");
     }
     transform_subschemas(&mut forget_widths, schema);
