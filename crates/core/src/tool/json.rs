@@ -361,25 +361,25 @@ fn check_result(text: &str) -> Result<(), String> {
 }
 
 /// How many levels of objects and lists a JSON text has.
-fn depth(mut json: &[u8]) -> usize {
+fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
-    while let [byte, rest @ ..] = json {
-        json = rest;
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
         match byte {
-            b'[' | b'{' => depth += 1,
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
             b']' | b'}' => depth -= 1,
             b'"' => {
-                while let Some(place) = memchr::memchr2(b'"', b'\\', json) {
-                    let is_end = json[place] == b'"';
-                    json = &json[place + if is_end { 1 } else { 2 }..];
-                    if is_end {
-                        break;
+                while let Some(byte) = bytes.next().filter(|byte| **byte != b'"') {
+                    if *byte == b'\\' {
+                        bytes.next();
                     }
                 }
             }
             _ => {}
         }
-        deepest = deepest.max(depth);
     }
     deepest
 }
