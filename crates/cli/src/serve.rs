@@ -198,7 +198,7 @@ pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
     let runtime = if is_small {
         toolbridge::small_runtime()?
     } else {
-        toolbridge::runtime(Builder::new_multi_thread())?
+        Builder::new_multi_thread().enable_all().build()?
     };
     let served = runtime.block_on(async {
         // One handler from start to end, so that no signal is lost in between.

@@ -50,7 +50,9 @@ pub(crate) fn handle(_py: Python<'_>) -> PyResult<Handle> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(WORKERS).thread_name("toolbridge");
     builder.on_thread_start(move || for_threads.install());
-    let runtime = toolbridge::runtime(builder)
+    let runtime = builder
+        .enable_all()
+        .build()
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start threads: {error}")))?;
     let handle = runtime.handle().clone();
     handle.spawn(logging);

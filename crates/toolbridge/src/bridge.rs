@@ -6,15 +6,13 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread;
 
-use tokio::runtime::Handle;
-use toolbridge_core::ipc::{Attached, Remote, own_server_info, this_program_is_a_bridge};
+use toolbridge_core::ipc::{Attached, IpcError, Remote, own_server_info, this_program_is_a_bridge};
 use toolbridge_core::trace::{Process, Tracer, trace_path};
+use toolbridge_core::{ServerInfo, ToolSource};
 
 use crate::guard::run_guard_if_asked;
-use crate::runtime::small_runtime;
-use crate::stdio;
+use crate::stdio::{self, outside_runtime, small_runtime};
 
 /// Becomes a bridge, and does not return, if the command line is `<program> bridge <socket> <schema>`.
 ///
@@ -29,12 +27,7 @@ pub fn run_bridge_if_asked() {
     let [command, socket, schema] = &args[..] else { return };
     // Absolute paths, as sessions write them, so that a program's own command `bridge` still works.
     if command == OsStr::new("bridge") && Path::new(socket).is_absolute() && Path::new(schema).is_absolute() {
-        let bridge = || run_bridge(Path::new(socket), Path::new(schema), None);
-        // The bridge has a runtime of its own, which cannot be started in a thread of another.
-        let code = match Handle::try_current() {
-            Ok(_) => thread::scope(|scope| scope.spawn(bridge).join()).unwrap_or(ExitCode::FAILURE),
-            Err(_) => bridge(),
-        };
+        let code = outside_runtime(|| run_bridge(Path::new(socket), Path::new(schema), None));
         std::process::exit(i32::from(code != ExitCode::SUCCESS));
     }
 }
@@ -48,7 +41,7 @@ pub fn run_bridge_if_asked() {
 /// code is 1.
 #[must_use]
 pub fn run_bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> ExitCode {
-    exit_code(bridge(socket, schema, trace))
+    exit_code(serve(|| Ok((Remote::open(socket, schema)?, own_server_info())), trace))
 }
 
 /// The names, if the command line is exactly `<program> attach <name>…`.
@@ -68,7 +61,12 @@ pub fn asked_to_attach() -> Option<Vec<String>> {
 /// code is 1.
 #[must_use]
 pub fn run_attach(names: Vec<String>, trace: Option<&Path>) -> ExitCode {
-    exit_code(attach(names, trace))
+    let attached = || {
+        let attached = Attached::new(names)?;
+        let info = attached.info();
+        Ok((attached, info))
+    };
+    exit_code(serve(attached, trace))
 }
 
 fn exit_code(done: Result<(), Box<dyn Error>>) -> ExitCode {
@@ -83,24 +81,15 @@ fn exit_code(done: Result<(), Box<dyn Error>>) -> ExitCode {
 }
 
 /// Any error type: it is only printed.
-fn bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> Result<(), Box<dyn Error>> {
+fn serve<S: ToolSource>(
+    open: impl FnOnce() -> Result<(S, ServerInfo), IpcError>,
+    trace: Option<&Path>,
+) -> Result<(), Box<dyn Error>> {
     let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
     let runtime = small_runtime()?;
-    // Inside the runtime, so that it follows the session from the start.
-    let remote = {
-        let _inside = runtime.enter();
-        Remote::open(socket, schema)?
-    };
-    Ok(stdio::serve(runtime, Arc::new(remote), own_server_info(), tracer)?)
-}
-
-fn attach(names: Vec<String>, trace: Option<&Path>) -> Result<(), Box<dyn Error>> {
-    let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
-    let runtime = small_runtime()?;
-    let attached = {
-        let _inside = runtime.enter();
-        Attached::new(names)?
-    };
-    let info = attached.info();
-    Ok(stdio::serve(runtime, Arc::new(attached), info, tracer)?)
+    // Inside the runtime, so that it follows its session from the start.
+    let inside = runtime.enter();
+    let (source, info) = open()?;
+    drop(inside);
+    Ok(stdio::serve(runtime, Arc::new(source), info, tracer)?)
 }

@@ -7,21 +7,23 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, PipeReader, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, BorrowedFd, IntoRawFd as _};
+use std::future::poll_fn;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getppid, kill_process,
     kill_process_group, setrlimit, wait, waitid,
 };
+use tokio::signal::unix::{self, SignalKind};
 use toolbridge_core::ipc::guard::{COMMAND, HURRY, ROOM, die_with_parent};
+
+use crate::stdio::{outside_runtime, small_runtime};
 
 /// How often the guardian checks that its parent lives: not every system sends a signal for it.
 const CHECK: Duration = Duration::from_millis(500);
@@ -52,20 +54,22 @@ pub fn run_guard_if_asked() {
     }
     let parent = args.next().and_then(|pid| pid.to_str()?.parse().ok()).filter(|pid: &i32| *pid > 0);
     let (Some(parent), Some(program)) = (parent.and_then(Pid::from_raw), args.next()) else { return };
-    match Guardian::start(parent, &program, args) {
-        Ok(guardian) => {
-            let ended = guardian.watch();
-            // The parent removes it too, but it may exit before that.
-            remove_room();
-            end_like(ended)
-        }
-        Err(error) => {
+    let args: Vec<_> = args.collect();
+    outside_runtime(|| {
+        let guarded = small_runtime().and_then(|runtime| {
+            runtime.block_on(async { Ok(Guardian::start(parent, &program, &args)?.watch().await) })
+        });
+        if let Err(error) = &guarded {
             // This stderr is still the program's, and it may be closed.
             _ = writeln!(io::stderr(), "cannot start `{}`: {error}", Path::new(&program).display());
-            remove_room();
-            std::process::exit(NOT_STARTED);
         }
-    }
+        // The parent removes it too, but it may exit before that.
+        remove_room();
+        match guarded {
+            Ok(ended) => end_like(ended),
+            Err(_) => std::process::exit(NOT_STARTED),
+        }
+    });
 }
 
 struct Guardian {
@@ -75,13 +79,19 @@ struct Guardian {
     ended: Option<WaitStatus>,
     /// The processes that the CLI left running and that got SIGTERM.
     asked: Vec<Pid>,
-    /// Readable after a signal.
-    signals: PipeReader,
+    signals: Vec<(Signal, unix::Signal)>,
 }
 
 impl Guardian {
-    fn start(parent: Pid, program: &OsStr, args: impl Iterator<Item = OsString>) -> io::Result<Self> {
-        let signals = install_handlers()?;
+    fn start(parent: Pid, program: &OsStr, args: &[OsString]) -> io::Result<Self> {
+        // The CLI does not inherit handlers: they do not survive `exec`.
+        let handle = |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
+        // An ignored signal stays ignored, because the CLI inherits that; but we need the first two.
+        let heard =
+            [Signal::TERM, Signal::INT, Signal::HUP].into_iter().filter(|signal| !is_ignored(*signal));
+        let heard = [Signal::CHILD, HURRY].into_iter().chain(heard);
+        let signals = heard.map(handle).collect::<io::Result<_>>()?;
+        unblock_signals();
         // Best effort: errors are ignored where the system lacks a feature.
         #[cfg(target_os = "linux")]
         {
@@ -101,25 +111,26 @@ impl Guardian {
     }
 
     /// Waits until no process is left, and returns how the CLI ended; `None` if it has not.
-    fn watch(mut self) -> Option<WaitStatus> {
-        let (mut rest_since, mut killing_since) = (None, None);
+    async fn watch(mut self) -> Option<WaitStatus> {
+        let (mut rest_since, mut killing_since, mut signal, mut is_hurried) = (None, None, None, false);
         while self.reap() {
             if self.ended.is_some() {
                 rest_since.get_or_insert_with(Instant::now);
             }
+            is_hurried |= signal == Some(HURRY);
             let is_out_of_time = rest_since.is_some_and(|since| since.elapsed() > REST_PATIENCE);
-            if is_out_of_time || KILL_AT_ONCE.load(Ordering::Relaxed) || getppid() != Some(self.parent) {
+            if is_out_of_time || is_hurried || getppid() != Some(self.parent) {
                 if killing_since.get_or_insert_with(Instant::now).elapsed() > KILL_PATIENCE {
                     break;
                 }
                 self.kill();
             } else if self.ended.is_some() {
                 self.ask_rest();
-            } else if let Some(signal) = Signal::from_named_raw(PASSED_ON.swap(0, Ordering::Relaxed)) {
+            } else if let Some(signal) = signal.filter(|signal| *signal != Signal::CHILD) {
                 _ = kill_process_group(self.cli, signal);
             }
             let is_ending = rest_since.is_some() || killing_since.is_some();
-            self.wait_for_signal(if is_ending { ROUND } else { CHECK });
+            signal = self.next_signal(if is_ending { ROUND } else { CHECK }).await;
         }
         self.ended
     }
@@ -165,11 +176,15 @@ impl Guardian {
         }
     }
 
-    fn wait_for_signal(&mut self, limit: Duration) {
-        let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
-        if matches!(poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&limit)), Ok(1..)) {
-            _ = self.signals.read(&mut [0; 64]);
-        }
+    /// Waits for a signal, at most that long.
+    async fn next_signal(&mut self, limit: Duration) -> Option<Signal> {
+        let next = poll_fn(|context| {
+            let mut signals = self.signals.iter_mut();
+            let next =
+                signals.find_map(|(signal, heard)| heard.poll_recv(context).is_ready().then_some(*signal));
+            next.map_or(Poll::Pending, Poll::Ready)
+        });
+        tokio::time::timeout(limit, next).await.ok()
     }
 }
 
@@ -209,45 +224,6 @@ fn close_stdio() {
     }
 }
 
-/// Whether all processes are to be killed at once.
-static KILL_AT_ONCE: AtomicBool = AtomicBool::new(false);
-
-/// A signal to pass on to the CLI, or 0.
-static PASSED_ON: AtomicI32 = AtomicI32::new(0);
-
-/// The write end of the pipe that wakes the waiting thread.
-static WAKE_FD: AtomicI32 = AtomicI32::new(-1);
-
-extern "C" fn on_signal(signal: i32) {
-    if signal == HURRY.as_raw() {
-        KILL_AT_ONCE.store(true, Ordering::Relaxed);
-    } else if signal != Signal::CHILD.as_raw() {
-        PASSED_ON.store(signal, Ordering::Relaxed);
-    }
-    #[expect(unsafe_code, reason = "a signal handler has nothing but statics")]
-    // SAFETY: the descriptor is never closed.
-    let told = unsafe { BorrowedFd::borrow_raw(WAKE_FD.load(Ordering::Relaxed)) };
-    // A full pipe wakes the reader too.
-    _ = rustix::io::write(told, b"!");
-}
-
-/// Installs the signal handlers. The CLI does not inherit them: handlers do not survive `exec`.
-fn install_handlers() -> io::Result<PipeReader> {
-    let (signals, told) = io::pipe()?;
-    rustix::io::ioctl_fionbio(&signals, true)?;
-    rustix::io::ioctl_fionbio(&told, true)?;
-    WAKE_FD.store(told.as_raw_fd(), Ordering::Relaxed);
-    _ = told.into_raw_fd();
-    for signal in [Signal::CHILD, HURRY, Signal::TERM, Signal::INT, Signal::HUP] {
-        // An ignored signal stays ignored, because the CLI inherits that; but we need these two.
-        if [Signal::CHILD, HURRY].contains(&signal) || !is_ignored(signal) {
-            handle(signal)?;
-        }
-    }
-    unblock_signals();
-    Ok(signals)
-}
-
 /// Whether this process was started with a signal ignored, as `nohup` does with SIGHUP.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     #[expect(unsafe_code, reason = "there is no other way to ask for the action of a signal")]
@@ -257,21 +233,6 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
         libc::sigaction(signal.as_raw(), std::ptr::null(), &raw mut action) == 0
             && action.sa_sigaction == libc::SIG_IGN
     }
-}
-
-fn handle(signal: Signal) -> io::Result<()> {
-    #[expect(unsafe_code, reason = "there is no other way to handle a signal without a runtime")]
-    // SAFETY: all that is passed is valid, and the handler does only what a handler may: atomics and a write.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigemptyset(&raw mut action.sa_mask);
-        action.sa_sigaction = on_signal as extern "C" fn(i32) as libc::sighandler_t;
-        action.sa_flags = libc::SA_RESTART | libc::SA_NOCLDSTOP;
-        if libc::sigaction(signal.as_raw(), &raw const action, std::ptr::null_mut()) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
 }
 
 /// Unblocks all signals, whatever the thread that started us had blocked; the CLI inherits that.
@@ -302,7 +263,7 @@ fn end_like(status: Option<WaitStatus>) -> ! {
         unsafe_code,
         reason = "a signal kills only with its default action, and any signal may have ended the CLI"
     )]
-    // SAFETY: there is one thread, and it ends here.
+    // SAFETY: the process ends here.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);

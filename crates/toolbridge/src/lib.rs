@@ -60,8 +60,6 @@ mod bridge;
 #[cfg(feature = "bridge")]
 mod guard;
 #[cfg(feature = "bridge")]
-mod runtime;
-#[cfg(feature = "bridge")]
 mod stdio;
 
 #[cfg(feature = "bridge")]
@@ -72,12 +70,9 @@ pub use bridge::{run_attach, run_bridge, run_bridge_if_asked};
 #[cfg(feature = "bridge")]
 #[doc(hidden)]
 pub use guard::run_guard_if_asked;
-#[cfg(feature = "bridge")]
-#[doc(hidden)]
-pub use runtime::{runtime, small_runtime};
 pub use schemars;
 #[cfg(feature = "bridge")]
-pub use stdio::{StdioError, ending_signal, serve_stdio, serve_stdio_async};
+pub use stdio::{StdioError, ending_signal, serve_stdio, serve_stdio_async, small_runtime};
 #[cfg(feature = "claude")]
 #[doc(hidden)]
 pub use toolbridge_claude as claude;

@@ -2,18 +2,37 @@
 
 use std::future::pending;
 use std::io;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use rustix::process::Signal;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
 use toolbridge_core::mcp::{LineReader, LineWriter, ServeError, ServerInfo, Serving, serve_with, stdio};
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
 
 use crate::guard::is_ignored;
-use crate::runtime::small_runtime;
+
+/// A runtime on the current thread.
+///
+/// # Errors
+///
+/// When the system refuses it.
+#[doc(hidden)]
+pub fn small_runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+/// Runs `work`, which has a runtime of its own: on another thread if this one is in a runtime.
+pub(crate) fn outside_runtime<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    if Handle::try_current().is_err() {
+        return work();
+    }
+    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
+}
 
 /// Why serving on stdin and stdout failed.
 #[derive(Debug, thiserror::Error)]

@@ -27,9 +27,7 @@ use crate::output::{ending_signal, print};
 
 /// A runtime with two threads, enough for a command and its tools.
 pub(crate) fn two_threads() -> io::Result<Runtime> {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(2);
-    toolbridge::runtime(builder)
+    Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 
 /// Hosts the demo tools, starts a bridge, and calls each tool through it.
