@@ -1,7 +1,9 @@
 //! Requests and replies on the socket are classified like a slow reader does, and payloads are unchanged.
 
 use bytes::Bytes;
-use toolbridge_core::ipc::fuzzing::{Reply, Request, read_reply, read_request, write_request};
+use toolbridge_core::ipc::fuzzing::{
+    BadRequest, Parts, Reply, Request, read_reply, read_request, write_request,
+};
 
 use crate::json::{self, Node};
 
@@ -15,7 +17,7 @@ pub fn run(input: &[u8]) {
 fn request(frame: &Bytes) {
     let node = std::str::from_utf8(frame).ok().and_then(json::read);
     match read_request(frame) {
-        Request::Invalid => {
+        Err(BadRequest::Invalid(_)) => {
             let Some(node) = node else { return };
             let inner = node.get("params");
             let is_double = node.all("method").len() > 1
@@ -28,32 +30,35 @@ fn request(frame: &Bytes) {
                 });
             assert!(!node.is_object() || is_double, "a request was rejected");
         }
-        Request::Watch => {
+        Ok(Request::Watch(_)) => {
             let method = node.as_ref().and_then(|node| node.get("method")).and_then(Node::as_text);
             assert_eq!(method.as_deref(), Some("watch_tools"));
         }
-        Request::Answer => {
+        Ok(Request::Answer) => {
             let node = node.expect("an answer is JSON");
             assert!(node.get("method").is_none() && node.get("answer").is_some());
         }
-        Request::Refused(type_name) => {
+        Err(BadRequest::Refused(error)) => {
             let node = node.expect("a refused request is JSON");
             let is_method = node.get("method").and_then(Node::as_text).as_deref() == Some("call_tool");
-            match &*type_name {
+            match error.type_name() {
                 "UnknownMethodError" => assert!(!is_method, "the method was not seen"),
                 "InvalidParamsError" => assert!(is_method && !is_call(node)),
                 other => panic!("no such refusal: {other}"),
             }
         }
-        Request::Call(call) => {
+        Ok(Request::Call(call, _)) => {
             let node = node.expect("a call is JSON");
             assert!(is_call(node), "an invalid call was accepted");
             let params = node.get("params").expect("a call has parameters");
             assert_eq!(params.get("name").and_then(Node::as_text).as_deref(), Some(&*call.name));
             let arguments = params.get("arguments").map_or("{}", Node::text);
             assert_eq!(call.arguments.as_str(), arguments, "arguments pass byte for byte");
-            let again = Bytes::from(write_request(&call));
-            let Request::Call(second) = read_request(&again) else { panic!("it cannot be read again") };
+            let Parts { head, payload, tail } = write_request(&call, None);
+            let again = Bytes::from([&head, payload.as_bytes(), &tail].concat());
+            let Ok(Request::Call(second, _)) = read_request(&again) else {
+                panic!("it cannot be read again")
+            };
             assert_eq!(second.name, call.name);
             assert_eq!(second.arguments, call.arguments);
             assert_eq!(second.meta.tool_use_id, call.meta.tool_use_id);
@@ -116,7 +121,8 @@ fn reply(frame: &Bytes) {
             assert_eq!(result.as_str(), own.text());
             assert!(is_result(own), "an invalid result was accepted");
         }
-        Reply::Error(type_name, message) => {
+        Reply::Error(error) => {
+            let (type_name, message) = (error.type_name(), error.to_string());
             assert_eq!(counts, (0, 1, 0));
             let error = node.get("error").expect("counted");
             assert!(error.is_object(), "an error is an object");
@@ -125,6 +131,6 @@ fn reply(frame: &Bytes) {
             assert_eq!(said.as_deref().unwrap_or("IPCToolExecutionError"), type_name);
         }
         Reply::Progress(_) => assert_eq!(counts, (0, 0, 1)),
-        Reply::Ask => assert_eq!((counts, count("ask")), ((0, 0, 0), 1)),
+        Reply::Ask(..) => assert_eq!((counts, count("ask")), ((0, 0, 0), 1)),
     }
 }

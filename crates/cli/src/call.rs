@@ -44,7 +44,7 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
         Err(error) => {
             let hint = match error {
                 IpcError::MessageSize { .. } => TOO_LARGE,
-                IpcError::Invalid { .. } | IpcError::Slow { .. } | IpcError::Io { .. } => {
+                IpcError::Invalid { .. } | IpcError::Io { .. } => {
                     "is that the socket of a toolbridge session?"
                 }
                 _ => "`toolbridge sessions` lists the live sessions",

@@ -886,11 +886,8 @@ fn progress_reaches_the_client_in_order_under_its_own_token() {
             json!({ "progress": 2.5, "total": 3 }),
             json!({ "progress": 3, "message": "日本語\n" }),
         ];
-        for step in &steps {
-            parent.answer(n, &json!({ "progress": step }));
-        }
-        parent.answer(n, &text_result("done"));
         for step in steps {
+            parent.answer(n, &json!({ "progress": step }));
             let message = client.receive();
             assert_eq!(message["method"], "notifications/progress", "{message}");
             assert!(message.get("id").is_none(), "{message}");
@@ -898,6 +895,7 @@ fn progress_reaches_the_client_in_order_under_its_own_token() {
             params["progressToken"] = token.clone();
             assert_eq!(message["params"], params);
         }
+        parent.answer(n, &text_result("done"));
         let answer = client.receive();
         assert_eq!(answer["id"], id);
         assert_eq!(answer["result"], text_result("done")["result"]);

@@ -1,23 +1,21 @@
 //! All named sessions of this user, as one source of tools.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::{
     CallContext, CallFuture, Changes, RawJson, ServerInfo, ToolCall, ToolList, ToolResult, ToolSource,
     ToolSpec, with_prefix,
 };
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::ipc::IpcError;
 use crate::ipc::dir_watch::DirWatch;
 use crate::ipc::names::{NamedSession, check_name, named_sessions, names_dirs, private_dir};
-use crate::ipc::remote::Parent;
+use crate::ipc::remote::{Follower, Parent};
 use crate::ipc::sweep::sweep_session;
 
 /// The tool that is offered when there are no others. Its name belongs to it, so that a permission for it is never one for
@@ -35,7 +33,7 @@ const WATCH_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Attached {
     shared: Arc<Shared>,
-    follower: OnceLock<AbortOnDropHandle<()>>,
+    follower: Follower,
 }
 
 #[derive(Debug)]
@@ -58,13 +56,7 @@ struct Now {
     routes: HashMap<String, (Arc<Parent>, String)>,
 }
 
-#[derive(Debug, Clone)]
-struct Member {
-    session: NamedSession,
-    parent: Arc<Parent>,
-    /// Its tools when `list` was made.
-    tools: ToolList,
-}
+type Member = (NamedSession, Arc<Parent>);
 
 impl Attached {
     /// The sessions with those names; if there are none, all named sessions. It follows them from now on; outside
@@ -92,31 +84,24 @@ impl Attached {
             changed: watch::Sender::default(),
         };
         shared.look(&HashSet::new());
-        let attached = Self { shared: Arc::new(shared), follower: OnceLock::new() };
+        let attached = Self { shared: Arc::new(shared), follower: Follower::default() };
         attached.follow();
         Ok(attached)
     }
 
-    /// Follows sessions from now on, if this is inside a runtime.
     fn follow(&self) {
-        if self.follower.get().is_none()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let shared = Arc::clone(&self.shared);
-            let follow = async move { shared.follow().await };
-            self.follower.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(follow)));
-        }
+        let shared = Arc::clone(&self.shared);
+        self.follower.start(|| async move { shared.follow().await });
     }
 
     /// The instructions of the current sessions, combined for one server.
     #[must_use]
     pub fn info(&self) -> ServerInfo {
         let now = self.shared.now();
-        let said = newest(&now.members).filter_map(|Member { session, .. }| {
+        let instructions = newest(&now.members).filter_map(|(session, _)| {
             Some(format!("{}: {}", session.name, session.server.instructions.as_ref()?))
         });
-        let said: Vec<_> = said.collect();
-        let instructions = (!said.is_empty()).then(|| said.join("\n"));
+        let instructions = instructions.reduce(|all, next| all + "\n" + &next);
         ServerInfo { instructions, ..ServerInfo::default() }
     }
 }
@@ -132,32 +117,28 @@ impl Shared {
         let wanted = |session: &NamedSession| self.names.is_empty() || self.names.contains(&session.name);
         let found = named_sessions(&self.dirs).into_iter();
         let found = found.filter(|session| wanted(session) && !gone.contains(&session.socket));
-        let members: Vec<_> = found.filter_map(|session| self.member(&before, session)).collect();
-        let is_known = |member: &Member| {
-            let same = |old: &Member| Arc::ptr_eq(&old.parent, &member.parent) && old.tools.is(&member.tools);
-            before.members.iter().any(same)
-        };
-        let is_same = members.len() == before.members.len() && members.iter().all(is_known);
-        if is_same && !before.list.is_empty() {
-            return;
+        let members = found.filter_map(|session| self.member(&before, session)).collect();
+        let mut now = Now::of(members, self.names.len() != 1);
+        let is_same = now.list[..] == before.list[..];
+        if is_same {
+            now.list = before.list.clone();
         }
-        let now = Now::of(members, self.names.len() != 1);
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
-        self.changed.send_replace(());
+        if !is_same {
+            self.changed.send_replace(());
+        }
     }
 
-    /// A session with its current tools; an already known session keeps its `Parent`.
+    /// The session with its parent; an already known session keeps it.
     fn member(&self, before: &Now, session: NamedSession) -> Option<Member> {
-        let known = before.members.iter().find(|old| old.session.socket == session.socket);
-        let parent = if let Some(known) = known {
-            Arc::clone(&known.parent)
-        } else {
-            let changed = Arc::clone(&self.member_changed);
-            let parent = Parent::open(session.socket.clone(), session.schema.clone(), changed);
-            // It may just have ended.
-            Arc::new(parent.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?)
-        };
-        Some(Member { tools: parent.tools(), parent, session })
+        if let Some((_, known)) = before.members.iter().find(|(old, _)| old.socket == session.socket) {
+            return Some((session, Arc::clone(known)));
+        }
+        let changed = Arc::clone(&self.member_changed);
+        let parent = Parent::open(session.socket.clone(), session.schema.clone(), changed);
+        // It may just have ended.
+        let parent = parent.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?;
+        Some((session, Arc::new(parent)))
     }
 
     /// Follows sessions as they start, end and change.
@@ -177,9 +158,9 @@ impl Shared {
             self.look(&gone);
             let now = self.now();
             // A session that comes back is followed again; the remains of dead sessions have been removed.
-            known.retain(|socket| now.members.iter().any(|member| member.session.socket == *socket));
+            known.retain(|known| now.members.iter().any(|(session, _)| session.socket == *known));
             gone.retain(|socket: &PathBuf| socket.exists());
-            for Member { session, parent, .. } in &now.members {
+            for (session, parent) in &now.members {
                 if known.insert(session.socket.clone()) {
                     let (parent, socket) = (Arc::clone(parent), session.socket.clone());
                     followed.spawn(async move {
@@ -202,29 +183,26 @@ impl Shared {
     }
 }
 
-fn watch(dir: &std::path::Path) -> Option<DirWatch> {
-    let watch = private_dir(dir).and_then(|()| DirWatch::new(dir));
-    watch
-        .inspect_err(
-            |error| tracing::warn!(dir = %dir.display(), %error, "new sessions in this directory will not be noticed"),
-        )
-        .ok()
+fn watch(dir: &Path) -> Option<DirWatch> {
+    let blind =
+        |error: &_| tracing::warn!(dir = %dir.display(), %error, "new sessions here will not be noticed");
+    private_dir(dir).and_then(|()| DirWatch::new(dir)).inspect_err(blind).ok()
 }
 
 /// The newest session of each name. Sessions with the same name are in order, the newest first.
 fn newest(members: &[Member]) -> impl Iterator<Item = &Member> {
     let mut known = HashSet::new();
-    members.iter().filter(move |member| known.insert(&member.session.name))
+    members.iter().filter(move |(session, _)| known.insert(&session.name))
 }
 
 impl Now {
     fn of(members: Vec<Member>, has_prefixes: bool) -> Self {
         let mut specs = Vec::<ToolSpec>::new();
         let mut routes = HashMap::new();
-        for Member { session, parent, tools } in newest(&members) {
+        for (session, parent) in newest(&members) {
             // No session's name contains `__` or ends with `_`, so no two sessions have a tool of the same name.
             let prefix = if has_prefixes { format!("{}__", session.name) } else { String::new() };
-            for tool in tools.iter() {
+            for tool in parent.tools().iter() {
                 let Some(spec) = with_prefix(&prefix, tool) else { continue };
                 if spec.name == SESSIONS {
                     let name = &session.name;

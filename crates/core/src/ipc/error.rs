@@ -53,11 +53,6 @@ pub enum IpcError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A message was not complete in time.
-    Slow {
-        /// How long it may take.
-        limit: std::time::Duration,
-    },
     /// Reading or writing failed.
     Io {
         /// The system's error.
@@ -131,9 +126,6 @@ impl fmt::Display for IpcError {
                 write!(f, "message of {size} bytes is over the limit of {limit} bytes")
             }
             Self::Invalid { reason } => write!(f, "invalid message: {reason}"),
-            Self::Slow { limit } => {
-                write!(f, "a message was not complete within {} s", limit.as_secs())
-            }
             Self::Io { error } => write!(f, "socket failed: {error}"),
             Self::SchemaFile { path, reason } => write!(f, "schema file `{}` {reason}", path.display()),
             Self::PathTooLong { path, limit } => write!(
@@ -173,14 +165,7 @@ impl IpcError {
             | Self::NotASocket { .. } => "IPCConnectionError",
             Self::MessageSize { .. } => "IPCMessageSizeError",
             Self::SchemaFile { .. } | Self::NoBridge { .. } => "BridgeStartupError",
-            Self::Invalid { .. }
-            | Self::Slow { .. }
-            | Self::Io { .. }
-            | Self::PathTooLong { .. }
-            | Self::Name { .. }
-            | Self::Registration(_)
-            | Self::Trace(_)
-            | Self::Start { .. } => "IPCError",
+            _ => "IPCError",
         }
     }
 }
@@ -205,16 +190,7 @@ impl Hint for IpcError {
                 "call `toolbridge::run_bridge_if_asked()` first in `main`, or install the `toolbridge` executable, \
                  or set TOOLBRIDGE_BRIDGE to its path"
             }
-            Self::Lost { .. }
-            | Self::Torn { .. }
-            | Self::Unsent { .. }
-            | Self::ForeignPeer { .. }
-            | Self::Invalid { .. }
-            | Self::Slow { .. }
-            | Self::Name { .. }
-            | Self::Io { .. } => {
-                return None;
-            }
+            _ => return None,
         })
     }
 }

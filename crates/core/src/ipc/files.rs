@@ -55,22 +55,25 @@ impl SessionId {
         self.0.simple().to_string()
     }
 
+    fn file(self, dir: &Path, prefix: &str, suffix: &str) -> PathBuf {
+        dir.join(format!("{prefix}{}{suffix}", self.text()))
+    }
+
     pub(crate) fn socket(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SOCKET_FILE_PREFIX}{}{SOCKET_FILE_SUFFIX}", self.text()))
+        self.file(dir, SOCKET_FILE_PREFIX, SOCKET_FILE_SUFFIX)
     }
 
     pub(crate) fn schema(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SCHEMA_FILE_PREFIX}{}{SCHEMA_SUFFIX}", self.text()))
+        self.file(dir, SCHEMA_FILE_PREFIX, SCHEMA_SUFFIX)
     }
 
     pub(crate) fn unfinished_socket(self, dir: &Path) -> PathBuf {
-        dir.join(format!("{SOCKET_FILE_PREFIX}{}{UNFINISHED_SUFFIX}", self.text()))
+        self.file(dir, SOCKET_FILE_PREFIX, UNFINISHED_SUFFIX)
     }
 
     /// It is random, so that other users cannot occupy it beforehand in a shared directory.
     fn unfinished_schema(self, dir: &Path) -> PathBuf {
-        let random = Uuid::new_v4();
-        dir.join(format!("{SCHEMA_FILE_PREFIX}{}.{}{UNFINISHED_SUFFIX}", self.text(), random.simple()))
+        self.file(dir, SCHEMA_FILE_PREFIX, &format!(".{}{UNFINISHED_SUFFIX}", Uuid::new_v4().simple()))
     }
 
     /// The id in a file's name, and which of a session's files it is; `None` for other files.

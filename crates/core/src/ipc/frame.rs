@@ -115,8 +115,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                 // Waiting for room is our delay, and does not count against the peer.
                 *until += began.elapsed();
             }
-            let read = tokio::time::timeout_at(*until, self.fill()).await;
-            if read.map_err(|_| IpcError::Slow { limit: FRAME_DEADLINE })?? == 0 {
+            let late =
+                |_| IpcError::Invalid { reason: format!("it was not complete within {FRAME_DEADLINE:?}") };
+            if tokio::time::timeout_at(*until, self.fill()).await.map_err(late)?? == 0 {
                 return Err(IpcError::Torn { bytes: self.buf.len() });
             }
         }
@@ -262,7 +263,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(64);
         far.write_all(b"\0\0\0\x05{").await.unwrap();
         let error = FrameReader::new(near).read_frame().await.unwrap_err();
-        assert_eq!(error.to_string(), "a message was not complete within 30 s");
+        assert_eq!(error.to_string(), "invalid message: it was not complete within 30s");
     }
 
     #[tokio::test]

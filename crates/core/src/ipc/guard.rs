@@ -4,12 +4,13 @@
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::ipc::locate::own_executable;
+/// Finds an executable that is a guardian. `TOOLBRIDGE_BRIDGE` and a configured bridge are ignored, because they may be
+/// other implementations.
+pub use crate::ipc::locate::own_executable as executable;
 
 /// The first argument of a guardian; unlikely to clash with a program's own commands.
 pub const COMMAND: &str = "toolbridge-guard";
@@ -20,14 +21,6 @@ pub const ROOM: &str = "TOOLBRIDGE_ROOM";
 
 /// Makes a guardian kill all its processes immediately. The system sends the same signal when its parent ends.
 pub const HURRY: Signal = Signal::USR1;
-
-/// Finds an executable that is a guardian: this program if it is one, otherwise `toolbridge-bridge` or `toolbridge`
-/// next to it or on the PATH. `TOOLBRIDGE_BRIDGE` and a configured bridge are ignored, because they may be other
-/// implementations.
-#[must_use]
-pub fn executable() -> Option<PathBuf> {
-    own_executable()
-}
 
 /// Makes signals that come before the guardian can handle them wait until it can: otherwise they would end it, and the
 /// directory of its request would be left.

@@ -34,29 +34,25 @@ pub fn this_program_is_a_bridge() {
 ///
 /// [`IpcError::NoBridge`] when there is none, or the given one is not an executable file.
 pub fn bridge_executable(given: Option<&Path>) -> Result<PathBuf, IpcError> {
-    let named = |path: &Path, by: &str| {
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
-        if is_executable(&path) {
-            return Ok(path);
-        }
-        let reason = format!("`{}`, {by}, is not an executable file", path.display());
-        Err(IpcError::NoBridge { reason })
+    let named = match (given, env::var_os(VARIABLE)) {
+        (Some(path), _) => Some((path.to_owned(), "given by the program")),
+        (None, Some(path)) => Some((path.into(), "named by TOOLBRIDGE_BRIDGE")),
+        (None, None) => None,
     };
-    if let Some(path) = given {
-        return named(path, "given by the program");
+    if let Some((path, by)) = named {
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let reason = format!("`{}`, {by}, is not an executable file", path.display());
+        return is_executable(&path).then_some(path).ok_or(IpcError::NoBridge { reason });
     }
-    if let Some(path) = env::var_os(VARIABLE) {
-        return named(Path::new(&path), "named by TOOLBRIDGE_BRIDGE");
-    }
-    own_executable().ok_or_else(|| {
-        let [small, whole] = EXECUTABLES;
-        let reason = format!("neither `{small}` nor `{whole}` is beside this program or on the PATH");
-        IpcError::NoBridge { reason }
-    })
+    let [small, whole] = EXECUTABLES;
+    let reason = format!("neither `{small}` nor `{whole}` is beside this program or on the PATH");
+    own_executable().ok_or(IpcError::NoBridge { reason })
 }
 
-/// Finds one of our own executables.
-pub(crate) fn own_executable() -> Option<PathBuf> {
+/// Finds one of our own executables: this program if it is one, otherwise `toolbridge-bridge` or `toolbridge` next to it or
+/// on the PATH.
+#[must_use]
+pub fn own_executable() -> Option<PathBuf> {
     let this = env::current_exe().ok();
     if THIS_PROGRAM.load(Ordering::Relaxed)
         && let Some(this) = this.as_deref().filter(|this| is_executable(this))

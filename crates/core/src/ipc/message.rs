@@ -17,10 +17,13 @@ const WATCH_TOOLS: &str = "watch_tools";
 
 /// A message in three parts: the text before the payload, the payload, and the text after it.
 #[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) head: Vec<u8>,
-    pub(crate) payload: RawJson,
-    pub(crate) tail: Vec<u8>,
+pub struct Parts {
+    /// What comes before the payload.
+    pub head: Vec<u8>,
+    /// The payload.
+    pub payload: RawJson,
+    /// What comes after it.
+    pub tail: Vec<u8>,
 }
 
 impl Parts {
@@ -62,7 +65,7 @@ fn invalid(reason: String) -> IpcError {
 /// A request from a bridge.
 #[expect(clippy::large_enum_variant, reason = "nearly all are calls, and none is kept")]
 #[derive(Debug)]
-pub(crate) enum Request {
+pub enum Request {
     /// `call_tool`; the first request of a connection may carry the client.
     Call(ToolCall, Option<Client>),
     /// `watch_tools`, with the revision that the bridge knows.
@@ -74,7 +77,7 @@ pub(crate) enum Request {
 /// Why a frame is not a request that can be run. A refused request leaves the connection usable, an invalid one
 /// does not.
 #[derive(Debug)]
-pub(crate) enum BadRequest {
+pub enum BadRequest {
     /// It is not a valid message.
     Invalid(IpcError),
     /// It is valid, but asks for something that cannot be done.
@@ -105,7 +108,11 @@ struct Params<'a> {
 }
 
 /// Reads a request.
-pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
+///
+/// # Errors
+///
+/// When it cannot be run.
+pub fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
     let refuse = |type_name, reason: String| {
         Err(BadRequest::Refused(ToolError::new(type_name, reason).called(Outcome::Refused)))
     };
@@ -150,7 +157,7 @@ pub(crate) fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
 }
 
 /// Writes a request, which names the client if that fits.
-pub(crate) fn write_request(call: &ToolCall, client: Option<&Client>) -> Parts {
+pub fn write_request(call: &ToolCall, client: Option<&Client>) -> Parts {
     let name = serde_json::Value::from(&*call.name);
     let head = format!(r#"{{"method":"{CALL_TOOL}","params":{{"name":{name},"arguments":"#).into();
     let meta = json(&call.meta);
@@ -204,15 +211,15 @@ pub(crate) fn read_watched(frame: &Bytes) -> Result<Watched, IpcError> {
 
 /// A message from a parent: any number of progress reports and questions, then a result or an error.
 #[derive(Debug)]
-pub(crate) enum Reply {
+pub enum Reply {
     /// The tool ran; `isError` inside says whether it failed.
     Result(RawJson),
     /// The tool could not be run, or failed.
     Error(ToolError),
     /// The call's progress, if it could be read.
     Progress(Option<Progress>),
-    /// A question to the user of the bridge's client.
-    Ask(Ask),
+    /// A question to the user of the bridge's client, with its number within the call; `None` cancels it.
+    Ask(u64, Option<Question>),
 }
 
 impl From<Result<RawJson, ToolError>> for Reply {
@@ -221,33 +228,13 @@ impl From<Result<RawJson, ToolError>> for Reply {
     }
 }
 
-/// A question on the wire, for a bridge that has announced support for questions.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Ask {
-    /// The question's number within the call.
-    pub(crate) id: u64,
-    /// The question's text; `None` cancels the question.
+#[derive(Serialize, Deserialize)]
+struct Ask {
+    id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// The schema of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<RawJson>,
-}
-
-impl Ask {
-    pub(crate) fn new(id: u64, question: &Question) -> Self {
-        Self { id, message: Some(question.message.clone()), schema: Some(question.schema.clone()) }
-    }
-
-    pub(crate) fn taken_back(id: u64) -> Self {
-        Self { id, message: None, schema: None }
-    }
-
-    /// The question; `None` if this cancels it.
-    pub(crate) fn question(self) -> Option<Question> {
-        let schema = self.schema.unwrap_or(RawJson::empty_object());
-        Some(Question { message: self.message?, schema })
-    }
 }
 
 /// An answer on the wire.
@@ -276,7 +263,7 @@ pub(crate) fn write_answer(id: u64, answer: Result<Answer, ToolError>) -> Parts 
     let mut payload = AnswerPayload { id, ..AnswerPayload::default() };
     match answer {
         Ok(Answer::Accepted(content)) => {
-            (payload.action, payload.content) = (Some(Action::Accept), Some(content))
+            (payload.action, payload.content) = (Some(Action::Accept), Some(content));
         }
         Ok(Answer::Declined) => payload.action = Some(Action::Decline),
         Ok(Answer::Cancelled) => payload.action = Some(Action::Cancel),
@@ -331,7 +318,11 @@ struct ReplyMessage<'a> {
 }
 
 /// Reads a parent's answer.
-pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
+///
+/// # Errors
+///
+/// When it is not one.
+pub fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
     let unread = |what: &str, error| invalid(format!("the parent's {what} cannot be read: {error}"));
     match object(text(frame)?).map_err(|error| unread("answer", error))? {
         ReplyMessage { result: Some(result), error: None, progress: None, .. } => {
@@ -355,7 +346,9 @@ pub(crate) fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
         }
         // Next to another member, `ask` is ignored like an unknown one.
         ReplyMessage { result: None, error: None, progress: None, ask: Some(ask) } => {
-            object(ask.get()).map(Reply::Ask).map_err(|error| unread("`ask`", error))
+            let Ask { id, message, schema } = object(ask.get()).map_err(|error| unread("`ask`", error))?;
+            let schema = schema.unwrap_or(RawJson::empty_object());
+            Ok(Reply::Ask(id, message.map(|message| Question { message, schema })))
         }
         _ => Err(invalid("the parent's answer must have one of `result`, `error` and `progress`".into())),
     }
@@ -391,7 +384,10 @@ pub(crate) fn write_reply(reply: Reply) -> Parts {
             Parts::of("error", json(&payload))
         }
         Reply::Progress(progress) => Parts::of("progress", json(&progress)),
-        Reply::Ask(ask) => Parts::of("ask", json(&ask)),
+        Reply::Ask(id, question) => {
+            let (message, schema) = question.map(|question| (question.message, question.schema)).unzip();
+            Parts::of("ask", json(&Ask { id, message, schema }))
+        }
     }
 }
 

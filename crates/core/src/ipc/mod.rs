@@ -5,8 +5,11 @@
 
 #[doc(hidden)]
 pub mod child;
+/// For the fuzz targets.
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod fuzzing {
+    pub use super::message::{BadRequest, Parts, Reply, Request, read_reply, read_request, write_request};
+}
 #[doc(hidden)]
 pub mod guard;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::{
     Answer, Budget, CallContext, CallFuture, Changes, RawJson, ToolCall, ToolError, ToolList, ToolSource,
@@ -23,17 +23,13 @@ use crate::ipc::message::{
     Parts, Reply, Watched, read_reply, read_watched, write_answer, write_request, write_watch,
 };
 use crate::ipc::questions::PassedOn;
-use crate::ipc::schema_file::{Stamp, read_stamped};
+use crate::ipc::schema_file::read_schema_file;
 
 /// How many bytes of large answers are held at a time, for a client that does not read them.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// How many idle connections are kept: each costs the parent a descriptor, and a new one more than a small call.
 const MAX_IDLE_CONNECTIONS: usize = 8;
-
-/// How long to retry while the parent's accept queue is full, and the pause between these retries.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
-const CONNECT_PAUSE: Duration = Duration::from_millis(2);
 
 /// The pause before following the parent's tools again after it closed the connection: the first one, and the
 /// longest.
@@ -48,8 +44,22 @@ const FOLLOW_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_s
 #[derive(Debug)]
 pub struct Remote {
     parent: Arc<Parent>,
-    /// The task that keeps the list up to date.
-    follower: OnceLock<AbortOnDropHandle<()>>,
+    follower: Follower,
+}
+
+/// The task that keeps a list up to date.
+#[derive(Debug, Default)]
+pub(crate) struct Follower(OnceLock<AbortOnDropHandle<()>>);
+
+impl Follower {
+    /// Starts it, if it does not run yet and this is inside a runtime.
+    pub(crate) fn start<F: Future<Output = ()> + Send + 'static>(&self, follow: impl FnOnce() -> F) {
+        if self.0.get().is_none()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            self.0.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(follow())));
+        }
+    }
 }
 
 /// The parent's end.
@@ -62,7 +72,7 @@ pub(crate) struct Parent {
     /// Held by the call that runs, if the parent is another implementation: such a parent may not expect calls that
     /// overlap.
     one_at_a_time: tokio::sync::Mutex<()>,
-    list: RwLock<(ToolList, Stamp)>,
+    list: RwLock<ToolList>,
     changed: Arc<watch::Sender<()>>,
     /// The idle connections; the last used one is at the end.
     pool: Mutex<Vec<Connection>>,
@@ -76,7 +86,7 @@ impl Remote {
     ///
     /// When the path is too long for a socket.
     pub fn new(socket: impl Into<PathBuf>, tools: ToolList) -> Result<Self, IpcError> {
-        Parent::new(socket.into(), None, (tools, Stamp::default()), Arc::default()).map(Self::of)
+        Parent::new(socket.into(), None, tools, Arc::default()).map(Self::of)
     }
 
     /// A remote for the session at `socket` with the tools of its schema file, also when they change. It follows
@@ -91,20 +101,13 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Keeps the list up to date from now on, if this is inside a runtime.
     fn follow(&self) {
-        if self.follower.get().is_none()
-            && self.parent.schema.is_some()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let parent = Arc::clone(&self.parent);
-            self.follower
-                .get_or_init(|| AbortOnDropHandle::new(runtime.spawn(async move { parent.follow().await })));
-        }
+        let parent = Arc::clone(&self.parent);
+        self.follower.start(|| async move { parent.follow().await });
     }
 
     fn of(parent: Parent) -> Self {
-        Self { parent: Arc::new(parent), follower: OnceLock::new() }
+        Self { parent: Arc::new(parent), follower: Follower::default() }
     }
 
     /// Calls a tool; the outer error is one of the connection, the inner one is the parent's answer.
@@ -142,16 +145,17 @@ impl Parent {
     fn new(
         socket: PathBuf,
         schema: Option<PathBuf>,
-        list: (ToolList, Stamp),
+        list: ToolList,
         changed: Arc<watch::Sender<()>>,
     ) -> Result<Self, IpcError> {
         check_socket_path(&socket)?;
-        let is_ours = id_of(&socket).is_some_and(SessionId::is_ours);
+        let id = id_of(&socket).filter(|id| id.is_ours());
         Ok(Self {
-            is_ours,
+            is_ours: id.is_some(),
             one_at_a_time: tokio::sync::Mutex::default(),
             socket,
-            schema,
+            // `watch_tools` is an extension, so only our own sessions are asked.
+            schema: schema.filter(|schema| id.is_some() && id_of(schema) == id),
             list: RwLock::new(list),
             changed,
             pool: Mutex::default(),
@@ -165,15 +169,12 @@ impl Parent {
         schema: PathBuf,
         changed: Arc<watch::Sender<()>>,
     ) -> Result<Self, IpcError> {
-        let list = read_stamped(&schema)?;
-        // `watch_tools` is an extension, so only our own sessions are asked.
-        let is_ours = id_of(&socket).is_some_and(|own| own.is_ours() && Some(own) == id_of(&schema));
-        let schema = is_ours.then_some(schema);
-        Self::new(socket, schema, list, changed)
+        let list = read_schema_file(&schema)?;
+        Self::new(socket, Some(schema), list, changed)
     }
 
     pub(crate) fn tools(&self) -> ToolList {
-        self.list.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Keeps the list up to date, and returns when the parent is gone. If the parent does not report changes, it
@@ -222,15 +223,13 @@ impl Parent {
         }
     }
 
-    /// Reads the schema file again, if it was replaced.
+    /// Reads the schema file again.
     fn reload(&self, schema: &Path) -> Result<(), IpcError> {
-        let known = self.list.read().unwrap_or_else(PoisonError::into_inner).1;
-        if Stamp::of(schema).is_ok_and(|stamp| stamp == known) {
-            return Ok(());
+        let list = read_schema_file(schema)?;
+        if list[..] != self.tools()[..] {
+            *self.list.write().unwrap_or_else(PoisonError::into_inner) = list;
+            self.changed.send_replace(());
         }
-        let list = read_stamped(schema)?;
-        *self.list.write().unwrap_or_else(PoisonError::into_inner) = list;
-        self.changed.send_replace(());
         Ok(())
     }
 
@@ -285,10 +284,10 @@ impl Parent {
                     context.progress(report.progress, report.total, report.message.as_deref());
                 }
                 Reply::Progress(None) if wants_progress => {
-                    tracing::debug!("a progress report cannot be read")
+                    tracing::debug!("a progress report cannot be read");
                 }
-                Reply::Ask(ask) if can_ask => questions.take(ask, &context),
-                Reply::Progress(_) | Reply::Ask(_) => {
+                Reply::Ask(id, question) if can_ask => questions.take(id, question, &context),
+                Reply::Progress(_) | Reply::Ask(..) => {
                     let reason = "the parent sent progress or a question that was not requested".into();
                     return Err(IpcError::Invalid { reason });
                 }
@@ -314,28 +313,20 @@ impl Parent {
     }
 
     async fn connect(&self) -> Result<Connection, IpcError> {
-        let started = Instant::now();
-        loop {
-            let error = match UnixStream::connect(&self.socket).await {
-                Ok(stream) => {
-                    tracing::debug!(socket = %self.socket.display(), "connected");
-                    return Connection::new(stream, self.answers.clone());
-                }
-                Err(error) => error,
-            };
-            // The parent's accept queue is full, which a running parent soon changes.
-            if error.kind() == io::ErrorKind::WouldBlock && started.elapsed() < CONNECT_PATIENCE {
-                tokio::time::sleep(CONNECT_PAUSE).await;
-                continue;
+        let error = match UnixStream::connect(&self.socket).await {
+            Ok(stream) => {
+                tracing::debug!(socket = %self.socket.display(), "connected");
+                return Connection::new(stream, self.answers.clone());
             }
-            let path = self.socket.clone();
-            let other = std::fs::symlink_metadata(&path);
-            return Err(if other.is_ok_and(|other| !other.file_type().is_socket()) {
-                IpcError::NotASocket { path }
-            } else {
-                IpcError::Connect { path, error }
-            });
-        }
+            Err(error) => error,
+        };
+        let path = self.socket.clone();
+        let other = std::fs::symlink_metadata(&path);
+        Err(if other.is_ok_and(|other| !other.file_type().is_socket()) {
+            IpcError::NotASocket { path }
+        } else {
+            IpcError::Connect { path, error }
+        })
     }
 
     pub(crate) fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {

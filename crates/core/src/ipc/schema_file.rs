@@ -21,47 +21,21 @@ use crate::ipc::user::{User, strangeness};
 /// [`IpcError::SchemaFile`] when it is not such a file, cannot be read, is not a JSON array of tools, or has an
 /// empty or a duplicate name.
 pub fn read_schema_file(path: &Path) -> Result<ToolList, IpcError> {
-    read_stamped(path).map(|(tools, _)| tools)
-}
-
-/// The same, with a stamp that tells this version of the file from the next.
-pub(crate) fn read_stamped(path: &Path) -> Result<(ToolList, Stamp), IpcError> {
     let bad = |reason: String| IpcError::SchemaFile { path: path.into(), reason };
-    let (text, stamp) = read_trusted(path, User::of_this_process()).map_err(bad)?;
-    Ok((parse_schema_file(&text).map_err(bad)?, stamp))
+    let text = read_trusted(path, User::of_this_process()).map_err(bad)?;
+    parse_schema_file(&text).map_err(bad)
 }
 
-/// Tells one version of a file from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Stamp {
-    inode: u64,
-    modified: (i64, i64),
-    size: u64,
-}
-
-impl Stamp {
-    pub(crate) fn of(path: &Path) -> io::Result<Self> {
-        fs::symlink_metadata(path).map(|meta| Self::from(&meta))
-    }
-}
-
-impl From<&Metadata> for Stamp {
-    fn from(meta: &Metadata) -> Self {
-        Self { inode: meta.ino(), modified: (meta.mtime(), meta.mtime_nsec()), size: meta.size() }
-    }
-}
-
-fn read_trusted(path: &Path, user: User) -> Result<(Vec<u8>, Stamp), String> {
+fn read_trusted(path: &Path, user: User) -> Result<Vec<u8>, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     // Checked by name first: opening a device can have side effects, and the error for a socket would be unclear.
     check_file(&fs::symlink_metadata(path).map_err(unreadable)?, user)?;
     // The file may have been replaced meanwhile.
     let mut file = open_itself(path).map_err(unreadable)?;
-    let meta = file.metadata().map_err(unreadable)?;
-    check_file(&meta, user)?;
+    check_file(&file.metadata().map_err(unreadable)?, user)?;
     let mut text = Vec::new();
     file.read_to_end(&mut text).map_err(unreadable)?;
-    Ok((text, Stamp::from(&meta)))
+    Ok(text)
 }
 
 /// Refuses files that other users could have written.

@@ -18,9 +18,9 @@ use crate::ipc::connection::Connection;
 use crate::ipc::fork::ForkGuard;
 use crate::ipc::frame::check_size;
 use crate::ipc::message::{
-    Ask, BadRequest, Parts, Reply, Request, Watched, read_request, write_reply, write_watched,
+    BadRequest, Parts, Reply, Request, Watched, read_request, write_reply, write_watched,
 };
-use crate::ipc::questions::{News, Questions};
+use crate::ipc::questions::Questions;
 
 /// Connections served at a time; further ones wait unaccepted.
 const MAX_CONNECTIONS: usize = 1024;
@@ -185,16 +185,16 @@ impl Shared {
     fn held(&self, tool: &str, outcome: Result<RawJson, ToolError>) -> Result<RawJson, ToolError> {
         let size = write_reply(outcome.clone().into()).size();
         let (type_name, reason) = match (check_size(size), outcome) {
-            (Ok(()), Ok(result)) => match self.answers.hold(result, size) {
-                Some(result) => return Ok(result),
-                None => {
-                    let limit =
-                        format!("{MAX_ANSWER_BYTES} bytes of answers wait to be read, which is the limit");
-                    ("IPCError", format!("{limit}; this one has {size}"))
-                }
-            },
-            (Ok(()), error) => return error,
             (Err(error), _) => (error.type_name(), error.to_string()),
+            (Ok(()), Err(error)) => return Err(error),
+            (Ok(()), Ok(result)) => {
+                if let Some(result) = self.answers.hold(result, size) {
+                    return Ok(result);
+                }
+                let limit =
+                    format!("{MAX_ANSWER_BYTES} bytes of answers wait to be read, which is the limit");
+                ("IPCError", format!("{limit}; this one has {size}"))
+            }
         };
         let text = format!("the answer of tool `{tool}` cannot be sent: {reason}");
         Err(ToolError::new(type_name, text).called(Outcome::TransportError))
@@ -212,13 +212,12 @@ async fn follow(
             biased;
             event = running.next() => match event {
                 CallEvent::Progress(report) => Reply::Progress(Some(report)),
-                CallEvent::Question(asked) => Reply::Ask(questions.put(asked)),
+                CallEvent::Question(asked) => questions.put(asked),
                 CallEvent::Done(outcome) => return Ok(Some(outcome)),
             },
-            news = questions.next(&mut connection.reader) => match news? {
-                News::Answered => continue,
-                News::TakenBack(id) => Reply::Ask(Ask::taken_back(id)),
-                News::Closed => return Ok(None),
+            message = questions.next(&mut connection.reader) => match message? {
+                Some(message) => message,
+                None => return Ok(None),
             },
         };
         running.during(connection.send(&write_reply(message))).await?;

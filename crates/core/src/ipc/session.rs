@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
 use crate::ipc::IpcError;
@@ -80,11 +79,10 @@ type Shared = Arc<Mutex<Option<Running>>>;
 #[derive(Debug)]
 struct Running {
     // Dropped before the files, so that a name always belongs to a session that accepts connections.
-    name: Option<NameEntry>,
+    _name: Option<NameEntry>,
     files: SessionFiles,
+    /// The task that serves, and keeps the schema file up to date.
     server: JoinHandle<()>,
-    /// The task that keeps the schema file up to date.
-    listing: Option<AbortOnDropHandle<()>>,
     end: SessionEnd,
 }
 
@@ -192,40 +190,29 @@ impl SessionBuilder {
         let list = self.source.tools();
         let (files, listener, guard) = SessionFiles::create(&dir, self.id, &write_schema_file(&list))?;
         let listener = (guard, UnixListener::from_std(listener).map_err(failed("cannot listen"))?);
+        let (socket, schema) = (files.socket().to_owned(), files.schema().to_owned());
+        let name = self.name.map(|name| {
+            let dir = self.names_dir.or_else(|| names_dirs().into_iter().next()).unwrap_or_default();
+            let server = self.server.clone().unwrap_or_default();
+            NameEntry::create(&dir, self.id, &name, (&socket, &schema), server)
+        });
+        let name = name.transpose()?;
 
-        let stop = CancellationToken::new();
         let id = self.id.text();
         let tools = list.len() as u64;
         tracer.note(|| What::SessionStart { session: id.clone(), tools });
-        let revision = watch::Sender::new(0);
+        let (running, stop, revision) = (Shared::default(), CancellationToken::new(), watch::Sender::new(0));
         let server = Server::new(Arc::clone(&self.source), tracer.clone(), revision.subscribe());
-        let server = tokio::spawn(server.serve(listener, stop.clone()).in_current_span());
-        tracing::debug!(socket = %files.socket().display(), "session started");
-        let session = Session {
-            socket: files.socket().into(),
-            schema: files.schema().into(),
-            source: self.source,
-            bridge: self.bridge,
-            trace,
-            server: self.server,
-            tracer: tracer.clone(),
-            stop,
-            owner: std::process::id(),
-            running: Shared::default(),
-        };
-        let running = Running { name: None, files, server, listing: None, end: SessionEnd { id, tracer } };
-        *lock(&session.running) = Some(running);
-        let (running, source) = (Arc::clone(&session.running), Arc::clone(&session.source));
-        let listing = tokio::spawn(keep_listing(running, source, list, changes, revision).in_current_span());
-        session.set(|running| running.listing = Some(AbortOnDropHandle::new(listing)));
-        if let Some(name) = self.name {
-            let dir = self.names_dir.or_else(|| names_dirs().into_iter().next()).unwrap_or_default();
-            let files = (session.socket.as_path(), session.schema.as_path());
-            let server = session.server.clone().unwrap_or_default();
-            let entry = NameEntry::create(&dir, self.id, &name, files, server)?;
-            session.set(|running| running.name = Some(entry));
-        }
-        Ok(session)
+        let listing = keep_listing(Arc::clone(&running), Arc::clone(&self.source), list, changes, revision);
+        let (serving, stopped) = (server.serve(listener, stop.clone()), stop.clone());
+        let work = async move { _ = tokio::join!(serving, stopped.run_until_cancelled(listing)) };
+        let server = tokio::spawn(work.in_current_span());
+        tracing::debug!(socket = %socket.display(), "session started");
+        let end = SessionEnd { id, tracer: tracer.clone() };
+        *lock(&running) = Some(Running { _name: name, files, server, end });
+        let (source, bridge, server) = (self.source, self.bridge, self.server);
+        let owner = std::process::id();
+        Ok(Session { socket, schema, source, bridge, trace, server, tracer, stop, owner, running })
     }
 }
 
@@ -364,12 +351,6 @@ impl Session {
         }
         // The server's task ends when its runtime polls it next.
         drop(self.end());
-    }
-
-    fn set(&self, set: impl FnOnce(&mut Running)) {
-        if let Some(running) = lock(&self.running).as_mut() {
-            set(running);
-        }
     }
 
     /// Removes the files and tells the server to end. The lock makes a concurrent second call wait until the files

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -201,21 +200,11 @@ fn try_lock(user: User, path: &Path) -> io::Result<Option<File>> {
 
 /// Whether a socket refuses connections. Any other error counts as listening.
 fn refuses(socket: &Path) -> bool {
-    let connect = || rustix::net::connect(probe()?, &SocketAddrUnix::new(socket)?);
+    let connect = || {
+        let probe = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+        rustix::io::fcntl_setfd(&probe, rustix::io::FdFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&probe, true)?;
+        rustix::net::connect(&probe, &SocketAddrUnix::new(socket)?)
+    };
     matches!(connect(), Err(Errno::CONNREFUSED | Errno::NOENT))
-}
-
-/// A non-blocking socket that is not inherited by a child started meanwhile.
-#[cfg(target_os = "linux")]
-fn probe() -> rustix::io::Result<OwnedFd> {
-    let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn probe() -> rustix::io::Result<OwnedFd> {
-    let probe = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
-    rustix::io::fcntl_setfd(&probe, rustix::io::FdFlags::CLOEXEC)?;
-    rustix::io::ioctl_fionbio(&probe, true)?;
-    Ok(probe)
 }

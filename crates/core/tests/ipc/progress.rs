@@ -96,7 +96,7 @@ async fn a_timeout_ends_a_call_that_reports_without_a_pause() {
 
 #[tokio::test]
 async fn a_long_result_behind_unread_progress_is_counted_as_unread() {
-    const CALLS: usize = 130;
+    const CALLS: usize = 80;
     const BYTES: usize = 9_900_000;
     let dir = tempfile::tempdir().unwrap();
     let ended = Arc::new(AtomicUsize::new(0));
