@@ -21,8 +21,8 @@ use toolbridge::core::trace::{Process, Tracer, trace_path};
 use toolbridge::docs::DocumentsBuilder;
 use toolbridge::ipc::Attached;
 use toolbridge::{
-    Combined, McpServer, McpServerBuilder, Parked, RegistrationError, Selection, ServerError, ServerInfo,
-    Session, ToolSource, http,
+    Combined, McpServer, Parked, RegistrationError, Selection, ServerError, ServerInfo, Session, ToolSource,
+    http,
 };
 
 use crate::args::{NatsAccess, ServeArgs, ServeFront};
@@ -342,7 +342,7 @@ fn joined_info(infos: Vec<Option<ServerInfo>>) -> Option<ServerInfo> {
 /// `node`.
 fn own_prefix(server: &McpServer) -> String {
     let own = server.info().map_or_else(|| server.name().to_owned(), |info| info.name);
-    McpServerBuilder::from(McpServer::command("")).name(own).prefix()
+    McpServer::command("").name(own).prefix()
 }
 
 fn clash(error: RegistrationError, has_prefixes: bool) -> anyhow::Error {

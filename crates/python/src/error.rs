@@ -6,7 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 use toolbridge::docs::DocsError;
 use toolbridge::nats::NatsError;
-use toolbridge::{ClaudeCodeError, ExecutionKind, Hint as _, IpcError, RegistrationError, ServerError};
+use toolbridge::{
+    ClaudeCodeError, ExecutionKind, Hint as _, IpcError, RegistrationError, ServerError, ServerFault,
+};
 
 /// The module of the exception classes.
 const MODULE: &str = "toolbridge.errors";
@@ -107,9 +109,7 @@ impl From<ServerError> for Error {
     fn from(error: ServerError) -> Self {
         let class = match &error {
             ServerError::Config { .. }
-            | ServerError::Entry { .. }
-            | ServerError::Url { .. }
-            | ServerError::Header { .. }
+            | ServerError::Start { fault: ServerFault::Url(_), .. }
             | ServerError::Registration(_) => INVALID,
             _ => "McpServerError",
         };

@@ -91,7 +91,7 @@ pub use toolbridge_core as core;
 #[cfg(feature = "client")]
 #[doc(inline)]
 pub use toolbridge_core::client::{
-    CommandTarget, McpServer, McpServerBuilder, McpServers, ServerError, Target, UrlTarget,
+    CommandTarget, ConnectError, McpServer, McpServerBuilder, ServerError, ServerFault, Target, UrlTarget,
 };
 /// Any source as an MCP server over Streamable HTTP: a service for any server, or a small built-in server.
 #[cfg(feature = "http")]

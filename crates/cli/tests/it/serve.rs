@@ -546,7 +546,7 @@ fn no_log_level_shows_a_password_or_the_value_of_a_variable() {
     // Its client has left already.
     assert_eq!(says(&["--mcp-config", &of(web.clone())], None).0, 0);
     let (code, stderr) = says(&["--mcp-config", &of(web)], Some("http://ann:sesame@127.0.0.1:1"));
-    assert!(code == 1 && stderr.contains("cannot connect to `http://127.0.0.1:"), "{stderr}");
+    assert!(code == 1 && stderr.contains("` cannot be used: "), "{stderr}");
     assert_eq!(says(&["--nats-tools", "nats://ann:sesame@127.0.0.1:1/gpu"], None).0, 1);
     for (entry, want) in [
         (json!({ "command": "${SECRET}" }), "there is no command `${SECRET}` on the PATH"),
@@ -617,19 +617,19 @@ fn a_server_that_cannot_be_started_is_one_error_with_a_hint() {
     refused(
         &world,
         &cat,
-        (1, "MCP server `echo` ended before it had answered", "try the command in a shell"),
+        (1, "MCP server `echo`: it ended before it had answered", "try the command in a shell"),
     );
     refused(
         &world,
         &["--start-timeout", "0.3", "--", "sleep", "600"],
-        (1, "MCP server `sleep` did not answer within 0.3 s", "`--start-timeout`"),
+        (1, "MCP server `sleep`: it did not answer within 0.3 s", "`--start-timeout`"),
     );
     let config = json!({ "mcpServers": { "deaf": { "command": "sleep", "args": ["600"] } } });
     let config = world.write("deaf.json", config.to_string());
     refused(
         &world,
         &["--mcp-config", &config, "--start-timeout", "0.3"],
-        (1, "MCP server `deaf` did not answer within 0.3 s", "`--start-timeout`"),
+        (1, "MCP server `deaf`: it did not answer within 0.3 s", "`--start-timeout`"),
     );
     // The servers that were started are not left behind.
     let config = json!({ "mcpServers": {

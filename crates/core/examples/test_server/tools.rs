@@ -51,9 +51,8 @@ impl ToolSource for Tools {
                 "echo" => {
                     let traced = call.meta.traceparent.is_some();
                     let id = call.meta.tool_use_id.unwrap_or_default();
-                    let wanted = call.meta.progress_token.is_some();
                     let result = format!(
-                        r#"{{"zzz":1e400,"content":[{{"type":"new","x":[1]}},{{"type":"image","data":"AA==","mimeType":"image/png","odd":null}},{{"type":"resource_link","uri":"a:b","name":"n"}}],"structuredContent":{},"isError":false,"_meta":{{"traced":{traced},"id":"{id}","wanted":{wanted}}},"aaa":12345678901234567890123}}"#,
+                        r#"{{"zzz":1e400,"content":[{{"type":"new","x":[1]}},{{"type":"image","data":"AA==","mimeType":"image/png","odd":null}},{{"type":"resource_link","uri":"a:b","name":"n"}}],"structuredContent":{},"isError":false,"_meta":{{"traced":{traced},"id":"{id}"}},"aaa":12345678901234567890123}}"#,
                         call.arguments
                     );
                     Ok(RawJson::parse(result).expect("it is JSON"))

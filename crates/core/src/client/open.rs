@@ -1,36 +1,47 @@
 //! Opens a connection to a server, and notices its end.
 
-use std::error::Error;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ToolList;
-use crate::ipc::child::Exit;
 use rmcp::ClientHandler;
-use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion, SubscriptionFilter};
-use rmcp::service::{
-    ClientInitializeError, ClientLifecycleMode, NotificationContext, Peer, RoleClient,
-    serve_client_with_lifecycle,
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ClientJsonRpcMessage, ClientNotification, DiscoverRequest,
+    DiscoverRequestParams, Implementation, InitializeRequest, InitializedNotification, JsonRpcMessage,
+    NumberOrString, ProtocolVersion, RequestMetaObject, ServerPeerInfo, ServerResult, SubscriptionFilter,
 };
+use rmcp::service::{NotificationContext, Peer, RoleClient, serve_directly};
 use rmcp::transport::Transport;
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::client::ServerError;
-use crate::client::connection::{ChildEnd, Connection, RequestError};
-use crate::client::exchange::Exchange;
+use crate::ToolList;
+use crate::client::ServerFault;
+use crate::client::connection::{Connection, RequestError};
+use crate::client::http::{HttpError, connect};
+use crate::client::incoming::Incoming;
 use crate::client::lines::Lines;
 use crate::client::process::{Process, exited};
 use crate::client::stderr::Stderr;
-use crate::client::target::{CommandTarget, Target};
+use crate::client::target::Target;
+use crate::ipc::child::{Exit, Group};
 
 /// How long to wait for the second of two ends, that of the process and that of its stdout.
 const SECOND_END_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How long a command may leave `server/discover` unanswered before it gets `initialize` too.
+const DISCOVER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The limit of a server's instructions, which clients give to their model.
+const MAX_INSTRUCTIONS_BYTES: usize = 64 * 1024;
+
 /// The pause before a subscription to changes is retried.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(5);
+
+/// The ids of the first requests; rmcp counts from 0.
+const DISCOVER: NumberOrString = NumberOrString::Number(1_000_000);
+const INITIALIZE: NumberOrString = NumberOrString::Number(1_000_001);
 
 /// How the handshake begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +57,7 @@ pub(crate) struct Link {
     pub(crate) connection: Arc<Connection>,
     /// Notified when the server reports that its tools have changed.
     pub(crate) changes: Arc<Notify>,
-    /// The tasks that run as long as the connection.
-    pub(crate) helpers: JoinSet<()>,
-    end: watch::Sender<Option<Arc<str>>>,
-    broken: mpsc::UnboundedReceiver<String>,
+    _subscribing: Option<AbortOnDropHandle<()>>,
     /// rmcp's event loop; it ends with the transport, and the transport with it.
     service: Pin<Box<dyn Future<Output = ()> + Send>>,
     child: Option<Child>,
@@ -84,152 +92,150 @@ pub(crate) async fn open(
     target: &Target,
     limit: Duration,
     greeting: Greeting,
-) -> Result<(Link, ToolList, Option<Process>), ServerError> {
-    match target {
-        Target::Command(command) => open_command(server, command, limit, greeting)
-            .await
-            .map(|(link, list, process)| (link, list, Some(process))),
+) -> Result<(Link, ToolList, Option<Process>), ServerFault> {
+    let (mut process, mut child) = (None, None);
+    let begun = match target {
         Target::Url(target) => {
-            let connect = async |greeting| {
-                let exchange = Arc::default();
-                let transport = crate::client::http::connect(server, target, Arc::clone(&exchange))?;
-                let begun = begin(server, transport, exchange, None, limit, greeting).await;
-                begun.map_err(|error| crate::client::http::server_error(server, target, error, limit))
+            let incoming = Arc::new(Incoming::over_http());
+            let transport = connect(target, Arc::clone(&incoming))?;
+            let fault = |error| match error {
+                HttpError::Client(error) => ServerFault::Connect { url: target.shown.clone(), error },
+                error => ServerFault::Protocol(error.to_string()),
             };
-            let (link, list) = match connect(greeting).await {
-                // It does not know `server/discover`.
-                Err(ServerError::Protocol { .. }) if greeting == Greeting::Any => {
-                    connect(Greeting::Initialize).await
-                }
-                begun => begun,
-            }?;
-            Ok((link, list, None))
+            // rmcp sends nothing more to a URL before it has answered.
+            timeout(limit, begin(server, transport, incoming, None, greeting, limit, fault)).await
         }
-    }
-}
-
-async fn open_command(
-    server: &Arc<str>,
-    command: &CommandTarget,
-    limit: Duration,
-    greeting: Greeting,
-) -> Result<(Link, ToolList, Process), ServerError> {
-    let started = Process::start(command.command());
-    let (process, pipes) = started.map_err(|error| command.cannot_start(server, error))?;
-    let mut child = Child { exit: process.exit(), stderr: Stderr::follow(Arc::clone(server), pipes.stderr) };
-    let exchange = Arc::<Exchange>::default();
-    let lines = Lines::new(Arc::clone(server), Arc::clone(&exchange), pipes.stdin, pipes.stdout);
-    let begun = {
-        let end = ChildEnd { group: process.group(), stdin: lines.stdin() };
-        let beginning = begin(server, lines, Arc::clone(&exchange), Some(end), limit, greeting);
-        let mut exit = child.exit.clone();
-        tokio::select! {
-            begun = beginning => begun,
+        Target::Command(command) => {
+            let started = Process::start(command.command());
+            let (started, pipes) = started.map_err(|error| command.cannot_start(error))?;
+            let incoming = Arc::<Incoming>::default();
+            let lines = Lines::new(Arc::clone(server), Arc::clone(&incoming), pipes.stdin, pipes.stdout);
+            let (group, patience) = (Some(started.group()), DISCOVER_PATIENCE);
+            let begun = begin(server, lines, incoming, group, greeting, patience, |never| match never {});
+            let stderr = Stderr::follow(Arc::clone(server), pipes.stderr);
+            let mut exit = started.exit();
+            (process, child) = (Some(started), Some(Child { exit: exit.clone(), stderr }));
             // Another process may still hold its stdout open, so the stream may not end.
-            () = async { exited(&mut exit).await; sleep(SECOND_END_TIMEOUT).await } => {
-                Err(BeginError::Init(Box::new(ClientInitializeError::Cancelled)))
+            let ended = async {
+                exited(&mut exit).await;
+                sleep(SECOND_END_TIMEOUT).await;
+            };
+            tokio::select! {
+                begun = timeout(limit, begun) => begun,
+                () = ended => Ok(Err(closed())),
             }
         }
     };
-    let (mut link, list) = match begun {
-        Ok(begun) => begun,
-        Err(error) => {
-            let server = server.to_string();
-            let reason = match error {
-                BeginError::Silent => {
-                    return Err(ServerError::Silent { server, limit, said: child.stderr.last() });
-                }
-                BeginError::Init(error) => reason(&error, &exchange),
-                BeginError::List(error) => error.to_string(),
-            };
-            return Err(match child.how().await {
-                Some(how) => ServerError::Ended { server, how },
-                None => ServerError::Protocol { server, reason },
-            });
-        }
-    };
-    link.child = Some(child);
-    Ok((link, list, process))
+    Err(match (begun, child) {
+        (Ok(Ok((link, list))), child) => return Ok((Link { child, ..link }, list, process)),
+        (Ok(Err(fault)), Some(mut child)) => child.how().await.map_or(fault, ServerFault::Ended),
+        (Ok(Err(fault)), None) => fault,
+        (Err(_), child) => ServerFault::Silent { limit, said: child.and_then(|child| child.stderr.last()) },
+    })
 }
 
-/// Why the handshake failed.
-pub(crate) enum BeginError {
-    Silent,
-    Init(Box<ClientInitializeError>),
-    List(RequestError),
+fn closed() -> ServerFault {
+    ServerFault::Protocol("it closed the connection".into())
 }
 
 async fn begin<T: Transport<RoleClient> + 'static>(
     server: &Arc<str>,
-    transport: T,
-    exchange: Arc<Exchange>,
-    child: Option<ChildEnd>,
-    limit: Duration,
+    mut transport: T,
+    incoming: Arc<Incoming>,
+    process: Option<Arc<Group>>,
     greeting: Greeting,
-) -> Result<(Link, ToolList), BeginError> {
-    // Boxed: rmcp's future is large.
-    let begun = Box::pin(async {
-        let changes = Arc::<Notify>::default();
-        let handler = Handler { changes: Arc::clone(&changes) };
-        let lifecycle = match greeting {
-            Greeting::Initialize => ClientLifecycleMode::Initialize,
-            Greeting::Any => {
-                let preferred_versions = ProtocolVersion::KNOWN_VERSIONS.iter().rev().cloned().collect();
-                match child {
-                    Some(_) => ClientLifecycleMode::Auto { preferred_versions, legacy_version: None },
-                    // rmcp sends nothing more to a URL before it has answered: without a limit of 10 s.
-                    None => ClientLifecycleMode::Discover { preferred_versions },
+    patience: Duration,
+    fault: impl Fn(T::Error) -> ServerFault,
+) -> Result<(Link, ToolList), ServerFault> {
+    let changes = Arc::<Notify>::default();
+    let handler = Handler { changes: Arc::clone(&changes) };
+    let mut info = greet(&mut transport, handler.get_info(), greeting, patience, fault).await?;
+    if let Some(text) = info.instructions.as_mut().filter(|text| text.len() > MAX_INSTRUCTIONS_BYTES) {
+        let (server, bytes, limit) = (&**server, text.len(), MAX_INSTRUCTIONS_BYTES);
+        tracing::warn!(
+            server,
+            bytes,
+            limit,
+            "the server's instructions are longer than the limit, and are cut"
+        );
+        text.truncate((0..=limit).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
+    }
+    let reports_changes = info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed);
+    // From 2026-07-28 on, a client has to subscribe to changes.
+    let subscribes = !info.protocol_version.has_initialize() && reports_changes == Some(true);
+    let service = serve_directly(handler, transport, Some(info));
+    let peer = service.peer().clone();
+    let (server, end) = (Arc::clone(server), watch::Sender::default());
+    let connection = Arc::new(Connection { server, peer: peer.clone(), incoming, end, process });
+    let list = connection.list().await?;
+    let subscribing = subscribes.then(|| tokio::spawn(subscribe(peer, Arc::clone(&changes))));
+    let service = Box::pin(async { _ = service.waiting().await });
+    let subscribing = subscribing.map(AbortOnDropHandle::new);
+    Ok((Link { connection, changes, _subscribing: subscribing, service, child: None }, list))
+}
+
+/// The handshake. rmcp's own gives up when `server/discover` is answered after it has sent `initialize`; here the first
+/// usable answer to one of the two counts.
+async fn greet<T: Transport<RoleClient>>(
+    transport: &mut T,
+    us: ClientConfig,
+    greeting: Greeting,
+    patience: Duration,
+    fault: impl Fn(T::Error) -> ServerFault,
+) -> Result<ServerPeerInfo, ServerFault> {
+    // Some servers return a number as a string.
+    let is_late = |id: &NumberOrString| id.to_string() == DISCOVER.to_string();
+    let mut late = pin!(sleep(Duration::ZERO));
+    if greeting == Greeting::Any {
+        let mut discover = DiscoverRequest::new(DiscoverRequestParams {});
+        let (info, capabilities) = (us.client_info.clone(), us.capabilities.clone());
+        let meta = RequestMetaObject::with_client_context(ProtocolVersion::LATEST, info, capabilities);
+        discover.extensions.insert(meta);
+        transport.send(ClientJsonRpcMessage::request(discover.into(), DISCOVER)).await.map_err(&fault)?;
+        late.as_mut().reset(Instant::now() + patience);
+    }
+    let mut initialize = Some(us);
+    loop {
+        let message = tokio::select! {
+            message = transport.receive() => message.ok_or_else(closed)?,
+            () = &mut late, if initialize.is_some() => {
+                if let Some(us) = initialize.take() {
+                    let request = InitializeRequest::new(us).into();
+                    transport.send(ClientJsonRpcMessage::request(request, INITIALIZE)).await.map_err(&fault)?;
                 }
+                continue;
             }
         };
-        let service = serve_client_with_lifecycle(handler, transport, lifecycle).await;
-        let service = service.map_err(|error| BeginError::Init(Box::new(error)))?;
-        let peer = service.peer().clone();
-        let (end, ended) = watch::channel(None);
-        let (unwanted, cancelled) = mpsc::unbounded_channel();
-        let (broken, is_broken) = mpsc::unbounded_channel();
-        let connection = Arc::new(Connection {
-            server: Arc::clone(server),
-            peer: peer.clone(),
-            exchange,
-            unwanted,
-            broken,
-            end: ended,
-            child,
-        });
-        let mut helpers = JoinSet::new();
-        helpers.spawn(Connection::send_cancellations(peer.clone(), cancelled));
-        let list = connection.first_list().await.map_err(BeginError::List)?;
-        let link = Link {
-            connection,
-            changes,
-            helpers,
-            end,
-            broken: is_broken,
-            service: Box::pin(async { _ = service.waiting().await }),
-            child: None,
-        };
-        Ok(link.subscribed(peer, list))
-    });
-    timeout(limit, begun).await.unwrap_or(Err(BeginError::Silent))
+        match message {
+            JsonRpcMessage::Response(response) => match response.result {
+                ServerResult::DiscoverResult(found)
+                    if found.supported_versions.contains(&ProtocolVersion::LATEST) =>
+                {
+                    return Ok(ServerPeerInfo::from_discover_result(ProtocolVersion::LATEST, found));
+                }
+                ServerResult::InitializeResult(result) => {
+                    let notification = ClientNotification::from(InitializedNotification::default());
+                    transport.send(ClientJsonRpcMessage::notification(notification)).await.map_err(&fault)?;
+                    return Ok(result.into());
+                }
+                _ if is_late(&response.id) => late.as_mut().reset(Instant::now()),
+                _ => return Err(ServerFault::Protocol("its answer to `initialize` is not valid".into())),
+            },
+            JsonRpcMessage::Error(error)
+                if initialize.is_some() || error.id.as_ref().is_some_and(is_late) =>
+            {
+                late.as_mut().reset(Instant::now());
+            }
+            JsonRpcMessage::Error(error) => return Err(RequestError::Refused(error.error).into()),
+            _ => {}
+        }
+    }
 }
 
 impl Link {
-    /// From 2026-07-28 on, a client has to subscribe to changes.
-    fn subscribed(mut self, peer: Peer<RoleClient>, list: ToolList) -> (Self, ToolList) {
-        let is_asked = self.connection.info().is_some_and(|info| {
-            let tells = info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed);
-            !info.protocol_version.has_initialize() && tells == Some(true)
-        });
-        if is_asked {
-            self.helpers.spawn(subscribe(peer, Arc::clone(&self.changes)));
-        }
-        (self, list)
-    }
-
     /// How the handshake begins when the server is started again.
     pub(crate) fn greeting(&self) -> Greeting {
-        match self.connection.info() {
+        match self.connection.peer.peer_info() {
             Some(info) if info.protocol_version.has_initialize() => Greeting::Initialize,
             _ => Greeting::Any,
         }
@@ -237,27 +243,28 @@ impl Link {
 
     /// Waits for the end of the connection, notifies pending calls, and returns the reason.
     pub(crate) async fn ended(&mut self) -> Arc<str> {
-        let why: Arc<str> = self.why_ended().await.into();
-        self.end.send_replace(Some(Arc::clone(&why)));
-        why
-    }
-
-    async fn why_ended(&mut self) -> String {
-        let Some(child) = &mut self.child else {
-            return tokio::select! {
-                Some(why) = self.broken.recv() => why,
-                () = &mut self.service => "the connection was closed".into(),
-            };
+        let mut end = self.connection.end.subscribe();
+        let how = match &mut self.child {
+            None => {
+                tokio::select! {
+                    _ = async { end.wait_for(Option::is_some).await.is_ok() } => {}
+                    () = &mut self.service => {}
+                }
+                end.borrow().as_deref().map(str::to_owned)
+            }
+            Some(child) => {
+                let mut exit = child.exit.clone();
+                tokio::select! {
+                    // Read what is left in its stdout.
+                    _ = exited(&mut exit) => drop(timeout(SECOND_END_TIMEOUT, &mut self.service).await),
+                    () = &mut self.service => {}
+                }
+                child.how().await
+            }
         };
-        tokio::select! {
-            // Read what is left in its stdout.
-            _ = exited(&mut child.exit) => drop(timeout(SECOND_END_TIMEOUT, &mut self.service).await),
-            () = &mut self.service => {}
-        }
-        if let Some(fault) = self.connection.exchange.fault() {
-            return fault.to_owned();
-        }
-        child.how().await.unwrap_or_else(|| "it closed its stdout".into())
+        let why: Arc<str> = how.unwrap_or_else(|| "the connection was closed".into()).into();
+        self.connection.end.send_replace(Some(Arc::clone(&why)));
+        why
     }
 }
 
@@ -265,8 +272,7 @@ impl Child {
     /// How the process ended, if it has or is about to.
     async fn how(&mut self) -> Option<String> {
         let status = timeout(SECOND_END_TIMEOUT, exited(&mut self.exit)).await.ok()?;
-        let said = self.stderr.last_line_at_end().await;
-        Some(match said {
+        Some(match self.stderr.last_line_at_end().await {
             Some(said) => format!("{status}; its last line on stderr was `{said}`"),
             None => format!("{status}, and it said nothing on stderr"),
         })
@@ -286,32 +292,4 @@ async fn subscribe(peer: Peer<RoleClient>, changes: Arc<Notify>) {
         }
         sleep(SUBSCRIBE_AGAIN).await;
     }
-}
-
-/// A short reason for a failed handshake.
-pub(crate) fn reason(error: &ClientInitializeError, exchange: &Exchange) -> String {
-    if let Some(fault) = exchange.fault() {
-        return fault.to_owned();
-    }
-    match error {
-        // Without the payload.
-        ClientInitializeError::ExpectedInitResponse(_) | ClientInitializeError::ExpectedInitResult(_) => {
-            "its answer to `initialize` is not valid".into()
-        }
-        ClientInitializeError::ConnectionClosed(_) => "it closed its stdout".into(),
-        ClientInitializeError::JsonRpcError(error) => {
-            format!("it answered with the error {}: {}", error.code.0, error.message)
-        }
-        ClientInitializeError::TransportError { error, .. } => explain(error.error.as_ref()),
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => reason(fallback, exchange),
-        error => error.to_string(),
-    }
-}
-
-/// The text of a transport error, without secrets.
-pub(crate) fn explain(error: &(dyn Error + Send + Sync + 'static)) -> String {
-    if let Some(text) = crate::client::http::explain(error) {
-        return text;
-    }
-    error.to_string()
 }

@@ -2,19 +2,22 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::mem;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::{CallContext, CallFuture, Changes, ServerInfo, ToolCall, ToolError, ToolList, ToolSource};
+use rmcp::model::ServerPeerInfo;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::client::ServerError;
 use crate::client::connection::{Connection, failed};
 use crate::client::open::{Greeting, Link, open};
 use crate::client::process::{Process, exited};
 use crate::client::target::{CommandTarget, McpServerBuilder, Target, UrlTarget};
+use crate::client::{ServerError, ServerFault};
+use crate::{CallContext, CallFuture, Changes, ServerInfo, ToolCall, ToolError, ToolList, ToolSource};
 
 /// How long a call waits for the next start of a server that is down.
 const CALL_PATIENCE: Duration = Duration::from_secs(2);
@@ -24,9 +27,6 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(30
 
 /// After this time without an end, the pauses begin from the first one again.
 const STEADY: Duration = Duration::from_secs(10);
-
-/// The limit of a server's instructions, which clients give to their model.
-const MAX_INSTRUCTIONS_BYTES: usize = 64 * 1024;
 
 /// Any MCP server as a source of tools: a child process, or a URL.
 ///
@@ -41,8 +41,8 @@ const MAX_INSTRUCTIONS_BYTES: usize = 64 * 1024;
 /// # Ok(()) }
 /// ```
 ///
-/// A server that ends is restarted, at once the first time. Pending calls fail then, with the reason; a call
-/// that is made in the meantime waits for a moment. Changes of the server's list of tools show as
+/// A server that ends is restarted, at once the first time. Pending calls fail then, with the reason, and are never
+/// repeated; a call that is made in the meantime waits for a moment. Changes of the server's list of tools show as
 /// [`changes`](ToolSource::changes). Dropping it stops the server: its stdin is closed, and if it does not
 /// exit, its process group gets SIGTERM and then SIGKILL.
 pub struct McpServer {
@@ -54,10 +54,9 @@ struct Shared {
     name: Arc<str>,
     target: Target,
     timeout: Duration,
-    greeting: Mutex<Greeting>,
     now: watch::Sender<Now>,
     process: Mutex<Running>,
-    list: RwLock<ToolList>,
+    list: Mutex<ToolList>,
     changed: watch::Sender<()>,
 }
 
@@ -84,13 +83,13 @@ impl McpServer {
     /// It inherits the environment of this process; its stderr goes to the log, target `toolbridge::server`.
     #[must_use]
     pub fn command(program: impl AsRef<OsStr>) -> McpServerBuilder<CommandTarget> {
-        McpServerBuilder::new(CommandTarget::new(program))
+        McpServerBuilder::command(program)
     }
 
     /// A server behind a URL, over Streamable HTTP.
     #[must_use]
     pub fn url(url: impl Into<String>) -> McpServerBuilder<UrlTarget> {
-        McpServerBuilder::new(UrlTarget::new(url))
+        McpServerBuilder::url(url.into())
     }
 
     pub(crate) async fn open(name: Arc<str>, target: Target, timeout: Duration) -> Result<Self, ServerError> {
@@ -98,22 +97,17 @@ impl McpServer {
             name,
             target,
             timeout,
-            greeting: Mutex::new(Greeting::Any),
             now: watch::Sender::new(Now::Starting("it is being started".into())),
             process: Mutex::new(Running::Process(None)),
-            list: RwLock::default(),
+            list: Mutex::default(),
             changed: watch::Sender::default(),
         });
-        let link = match shared.start().await {
+        let link = match shared.start(Greeting::Any).await {
             // Some servers exit on any method but `initialize`, or answer it wrongly.
-            Err(ServerError::Ended { .. } | ServerError::Protocol { .. })
-                if matches!(shared.target, Target::Command(_)) =>
-            {
-                shared.greet_with(Greeting::Initialize);
-                shared.start().await
-            }
+            Err(ServerFault::Ended(_) | ServerFault::Protocol(_)) => shared.start(Greeting::Initialize).await,
             started => started,
-        }?;
+        };
+        let link = link.map_err(|fault| shared.error(fault))?;
         let keeper = AbortOnDropHandle::new(tokio::spawn(keep(Arc::clone(&shared), link)));
         Ok(Self { shared, keeper })
     }
@@ -127,24 +121,23 @@ impl McpServer {
     /// The server info; `None` while the server is down. Instructions over 64 KB are cut.
     #[must_use]
     pub fn info(&self) -> Option<ServerInfo> {
-        let Now::Up(connection) = &*self.shared.now.borrow() else { return None };
-        let said = connection.info()?;
+        let said = self.peer_info()?;
         let name = said.server_info.as_ref().map_or(self.name(), |own| &own.name);
         let mut info = ServerInfo::new(name);
         info.version = said.server_info.as_ref().map_or_else(String::new, |own| own.version.clone());
-        info.instructions = said.instructions.as_deref().map(|text| {
-            let end =
-                (0..=text.len().min(MAX_INSTRUCTIONS_BYTES)).rev().find(|end| text.is_char_boundary(*end));
-            text[..end.unwrap_or(0)].to_owned()
-        });
+        info.instructions.clone_from(&said.instructions);
         Some(info)
     }
 
     /// The negotiated MCP version, such as `2025-11-25`; `None` while the server is down.
     #[must_use]
     pub fn protocol_version(&self) -> Option<String> {
+        Some(self.peer_info()?.protocol_version.to_string())
+    }
+
+    fn peer_info(&self) -> Option<Arc<ServerPeerInfo>> {
         let Now::Up(connection) = &*self.shared.now.borrow() else { return None };
-        Some(connection.info()?.protocol_version.to_string())
+        connection.peer.peer_info()
     }
 
     /// The server's process id, if it has a process that runs.
@@ -158,7 +151,7 @@ impl McpServer {
 
     /// Stops the server and waits until it has ended. Later calls fail.
     pub async fn stop(&self) {
-        let running = std::mem::replace(&mut *self.shared.process(), Running::Stopped);
+        let running = mem::replace(&mut *self.shared.process(), Running::Stopped);
         self.keeper.abort();
         self.shared.now.send_replace(Now::Down("it was stopped".into()));
         if let Running::Process(Some(process)) = running {
@@ -178,85 +171,60 @@ impl Drop for McpServer {
 
 impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("McpServer")
-            .field("name", &self.name())
-            .field("target", &self.shared.target)
-            .finish_non_exhaustive()
+        write!(f, "McpServer({:?}, {:?})", self.name(), self.shared.target)
     }
 }
 
 impl Shared {
-    fn process(&self) -> std::sync::MutexGuard<'_, Running> {
+    fn process(&self) -> MutexGuard<'_, Running> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn greet_with(&self, greeting: Greeting) {
-        *self.greeting.lock().unwrap_or_else(PoisonError::into_inner) = greeting;
-    }
-
-    fn tools(&self) -> ToolList {
-        self.list.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn list(&self) -> MutexGuard<'_, ToolList> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_tools(&self, list: ToolList) {
-        if *self.tools() == *list {
-            return;
+        let before = mem::replace(&mut *self.list(), list);
+        if *before != **self.list() {
+            self.changed.send_replace(());
         }
-        *self.list.write().unwrap_or_else(PoisonError::into_inner) = list;
-        self.changed.send_replace(());
     }
 
-    async fn start(self: &Arc<Self>) -> Result<Link, ServerError> {
-        let greeting = *self.greeting.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut link, list, process) = open(&self.name, &self.target, self.timeout, greeting).await?;
+    fn error(&self, fault: ServerFault) -> ServerError {
+        ServerError::Start { server: self.name.to_string(), fault }
+    }
+
+    async fn start(&self, greeting: Greeting) -> Result<Link, ServerFault> {
+        let (link, list, process) = open(&self.name, &self.target, self.timeout, greeting).await?;
         if let Running::Process(running) = &mut *self.process() {
             *running = process;
         }
-        self.greet_with(link.greeting());
         self.set_tools(list);
-        let said = link.connection.info();
-        let bytes = said.and_then(|said| Some(said.instructions.as_ref()?.len())).unwrap_or(0);
-        if bytes > MAX_INSTRUCTIONS_BYTES {
-            let (server, limit) = (&*self.name, MAX_INSTRUCTIONS_BYTES);
-            tracing::warn!(
-                server,
-                bytes,
-                limit,
-                "the server's instructions are longer than the limit, and are cut"
-            );
-        }
-        let (shared, connection) = (Arc::downgrade(self), Arc::clone(&link.connection));
-        let changes = Arc::clone(&link.changes);
-        link.helpers.spawn(async move {
-            loop {
-                changes.notified().await;
-                let listed = connection.list().await;
-                match (shared.upgrade(), listed) {
-                    (Some(shared), Ok(list)) => shared.set_tools(list),
-                    (_, Err(error)) => {
-                        let server = &*connection.server;
-                        tracing::warn!(server, %error, "the server's tools have changed and cannot be listed");
-                    }
-                    (None, _) => return,
-                }
-            }
-        });
         self.now.send_replace(Now::Up(Arc::clone(&link.connection)));
         Ok(link)
     }
 
-    /// Marks the start of a restart.
-    fn starting(&self) {
-        self.now.send_if_modified(|now| {
-            let Now::Down(why) = now else { return false };
-            *now = Now::Starting(Arc::clone(why));
-            true
-        });
-    }
-
-    fn down(&self, why: &str) {
-        tracing::warn!(server = &*self.name, why, "an MCP server is down, and is started again");
-        self.now.send_replace(Now::Down(why.into()));
+    /// Lists the tools again whenever they change, until the connection ends; returns the reason.
+    async fn follow(&self, link: &mut Link) -> Arc<str> {
+        let (connection, changes) = (Arc::clone(&link.connection), Arc::clone(&link.changes));
+        let mut ended = pin!(link.ended());
+        loop {
+            let change = async {
+                changes.notified().await;
+                connection.list().await
+            };
+            tokio::select! {
+                why = &mut ended => return why,
+                listed = change => match listed {
+                    Ok(list) => self.set_tools(list),
+                    Err(error) => {
+                        let server = &*self.name;
+                        tracing::warn!(server, %error, "the server's tools have changed and cannot be listed");
+                    }
+                },
+            }
+        }
     }
 
     /// The connection, as soon as there is one.
@@ -279,43 +247,34 @@ impl Shared {
 
 /// Restarts a server whenever it ends.
 async fn keep(shared: Arc<Shared>, mut link: Link) {
-    let mut pauses = Pauses::default();
+    let mut pause = None;
     loop {
-        let since = Instant::now();
-        let why = link.ended().await;
-        shared.down(&why);
+        let (since, greeting) = (Instant::now(), link.greeting());
+        let mut why = shared.follow(&mut link).await;
         drop(link);
-        let mut up_for = since.elapsed();
+        pause = pause.filter(|_| since.elapsed() < STEADY);
         link = loop {
-            sleep(pauses.next(up_for)).await;
-            up_for = Duration::ZERO;
-            shared.starting();
-            match shared.start().await {
+            let server = &*shared.name;
+            tracing::warn!(server, why = &*why, "an MCP server is down, and is started again");
+            shared.now.send_replace(Now::Down(Arc::clone(&why)));
+            sleep(next(&mut pause)).await;
+            shared.now.send_replace(Now::Starting(why));
+            match shared.start(greeting).await {
                 Ok(link) => break link,
-                Err(error) => shared.down(&error.to_string()),
+                Err(error) => why = error.to_string().into(),
             }
         };
     }
 }
 
-/// The pauses before restarts.
-#[derive(Default)]
-struct Pauses(Duration);
-
-impl Pauses {
-    fn next(&mut self, up_for: Duration) -> Duration {
-        if up_for >= STEADY {
-            self.0 = Duration::ZERO;
-        }
-        let pause = self.0;
-        self.0 = (2 * pause).clamp(PAUSES[0], PAUSES[1]);
-        pause
-    }
+/// The pause before the next restart, after the last one, if there was one lately.
+fn next(pause: &mut Option<Duration>) -> Duration {
+    *pause.insert(pause.map_or(Duration::ZERO, |last| (2 * last).clamp(PAUSES[0], PAUSES[1])))
 }
 
 impl ToolSource for McpServer {
     fn tools(&self) -> ToolList {
-        self.shared.tools()
+        self.shared.list().clone()
     }
 
     fn changes(&self) -> Changes {
@@ -328,13 +287,7 @@ impl ToolSource for McpServer {
             if tools.get(&call.name).is_none() {
                 return Err(tools.not_found(call.name));
             }
-            loop {
-                let connection = self.shared.connection().await?;
-                // The server ended before it read the call: retry after the restart.
-                if let Some(answer) = connection.call(call.clone(), context.clone()).await {
-                    return answer;
-                }
-            }
+            self.shared.connection().await?.call(call, context).await
         })
     }
 }
@@ -345,13 +298,11 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_again_and_again_is_started_ever_less_often() {
-        let mut pauses = Pauses::default();
-        let mut next = |up_for: u64| pauses.next(Duration::from_secs(up_for)).as_millis();
-        assert_eq!([next(0), next(1), next(0), next(9)], [0, 50, 100, 200]);
-        assert_eq!([next(10), next(0), next(0)], [0, 50, 100]);
+        let mut pause = None;
+        assert_eq!([(); 4].map(|()| next(&mut pause).as_millis()), [0, 50, 100, 200]);
         for _ in 0..20 {
-            next(0);
+            next(&mut pause);
         }
-        assert_eq!(next(0), 30_000);
+        assert_eq!(next(&mut pause).as_secs(), 30);
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{McpServer, ServerError};
+use crate::client::{McpServer, ServerError, ServerFault};
 
 /// How long a server may take to answer and list its tools.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -17,7 +17,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// [`McpServer::from_config`].
 #[derive(Debug, Clone)]
 pub struct McpServerBuilder<T = Target> {
-    name: Option<String>,
+    name: String,
     timeout: Duration,
     pub(crate) target: T,
 }
@@ -54,26 +54,59 @@ pub enum Target {
 }
 
 impl<T> McpServerBuilder<T> {
-    pub(crate) fn new(target: T) -> Self {
-        Self { name: None, timeout: START_TIMEOUT, target }
+    fn with<U>(self, target: impl FnOnce(T) -> U) -> McpServerBuilder<U> {
+        McpServerBuilder { name: self.name, timeout: self.timeout, target: target(self.target) }
     }
 
     /// The server's name in errors and logs; by default its command or its host.
     #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
     }
 
     /// How long the server may take to answer and list its tools; 30 seconds by default.
     #[must_use]
-    pub fn start_timeout(mut self, limit: Duration) -> Self {
-        self.timeout = limit;
-        self
+    pub fn start_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// The server's name.
+    #[must_use]
+    pub fn server_name(&self) -> &str {
+        &self.name
+    }
+
+    /// A prefix for its tools: its name, with `_` for characters that a tool name cannot have.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        self.name.replace(|char: char| !(char.is_ascii_alphanumeric() || "_-".contains(char)), "_")
+    }
+
+    /// Starts the server, or connects to it, and lists its tools. Must be called inside a runtime.
+    ///
+    /// # Errors
+    ///
+    /// When that fails, or takes too long.
+    pub async fn start(self) -> Result<McpServer, ServerError>
+    where
+        Self: Into<McpServerBuilder>,
+    {
+        let this = self.into();
+        // Boxed: rmcp's futures are large.
+        Box::pin(McpServer::open(this.name.into(), this.target, this.timeout)).await
     }
 }
 
 impl McpServerBuilder<CommandTarget> {
+    pub(crate) fn command(program: impl AsRef<OsStr>) -> Self {
+        let program = program.as_ref().to_owned();
+        let name = Path::new(&program).file_name().unwrap_or(&program).to_string_lossy().into_owned();
+        let shown_program = program.to_string_lossy().into_owned();
+        let (args, env) = (Vec::new(), BTreeMap::new());
+        let target = CommandTarget { program, args, env, dir: None, shown_program, shown_path: None };
+        Self { name, timeout: START_TIMEOUT, target }
+    }
+
     /// Adds an argument.
     #[must_use]
     pub fn arg(self, arg: impl AsRef<OsStr>) -> Self {
@@ -103,6 +136,12 @@ impl McpServerBuilder<CommandTarget> {
 }
 
 impl McpServerBuilder<UrlTarget> {
+    pub(crate) fn url(url: String) -> Self {
+        let name = host_of(&url).to_owned();
+        let target = UrlTarget { shown: without_secrets(&url), url, headers: Vec::new() };
+        Self { name, timeout: START_TIMEOUT, target }
+    }
+
     /// Sends a header with each request.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -117,59 +156,16 @@ impl McpServerBuilder<UrlTarget> {
     }
 }
 
-impl<T: Into<Target>> McpServerBuilder<T> {
-    /// Starts the server, or connects to it, and lists its tools. Must be called inside a runtime.
-    ///
-    /// # Errors
-    ///
-    /// When that fails, or takes too long.
-    pub async fn start(self) -> Result<McpServer, ServerError> {
-        let this = self.erased();
-        McpServer::open(this.server_name(), this.target, this.timeout).await
-    }
-
-    /// The same server, as a [`Target`].
-    pub(crate) fn erased(self) -> McpServerBuilder {
-        McpServerBuilder { name: self.name, timeout: self.timeout, target: self.target.into() }
-    }
-}
-
-impl McpServerBuilder {
-    /// The server's name.
-    #[must_use]
-    pub fn server_name(&self) -> Arc<str> {
-        match (&self.name, &self.target) {
-            (Some(name), _) => name.as_str().into(),
-            (None, Target::Command(command)) => {
-                let name = Path::new(&command.program).file_name().unwrap_or(&command.program);
-                name.to_string_lossy().into()
-            }
-            (None, Target::Url(target)) => host_of(&target.url).into(),
-        }
-    }
-
-    /// A prefix for its tools: its name, with `_` for characters that a tool name cannot have.
-    #[must_use]
-    pub fn prefix(&self) -> String {
-        prefix_of(&self.server_name())
-    }
-}
-
 impl From<McpServerBuilder<CommandTarget>> for McpServerBuilder {
     fn from(server: McpServerBuilder<CommandTarget>) -> Self {
-        server.erased()
+        server.with(Target::Command)
     }
 }
 
 impl From<McpServerBuilder<UrlTarget>> for McpServerBuilder {
     fn from(server: McpServerBuilder<UrlTarget>) -> Self {
-        server.erased()
+        server.with(Target::Url)
     }
-}
-
-/// Replaces characters that a tool name cannot have by `_`.
-pub(crate) fn prefix_of(name: &str) -> String {
-    name.replace(|char: char| !(char.is_ascii_alphanumeric() || matches!(char, '_' | '-')), "_")
 }
 
 fn host_of(url: &str) -> &str {
@@ -187,12 +183,6 @@ pub(crate) fn without_secrets(url: &str) -> String {
 }
 
 impl CommandTarget {
-    pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
-        let program = program.as_ref().to_owned();
-        let (shown_program, shown_path) = (program.to_string_lossy().into_owned(), None);
-        Self { program, args: Vec::new(), env: BTreeMap::new(), dir: None, shown_program, shown_path }
-    }
-
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).envs(&self.env);
@@ -203,55 +193,30 @@ impl CommandTarget {
     }
 
     /// The error of a failed start.
-    pub(crate) fn cannot_start(&self, server: &str, error: std::io::Error) -> ServerError {
-        let (server, command) = (server.to_owned(), self.shown_program.clone());
+    pub(crate) fn cannot_start(&self, error: io::Error) -> ServerFault {
+        let command = self.shown_program.clone();
         if let Some(dir) = self.dir.as_ref().filter(|dir| !dir.is_dir()) {
-            let error =
-                std::io::Error::new(error.kind(), format!("there is no directory `{}`", dir.display()));
-            return ServerError::Start { server, command, error };
+            let error = io::Error::new(error.kind(), format!("there is no directory `{}`", dir.display()));
+            return ServerFault::Start { command, error };
         }
-        if error.kind() != std::io::ErrorKind::NotFound {
-            return ServerError::Start { server, command, error };
+        if error.kind() != io::ErrorKind::NotFound {
+            return ServerFault::Start { command, error };
         }
         let path = || {
             let path = self.env.get(OsStr::new("PATH")).cloned().or_else(|| std::env::var_os("PATH"));
-            let path = path.unwrap_or_default().to_string_lossy().into_owned();
-            self.shown_path.clone().unwrap_or(path)
+            path.unwrap_or_default().to_string_lossy().into_owned()
         };
-        let path = (!self.program.as_encoded_bytes().contains(&b'/')).then(path);
-        ServerError::NotFound { server, command, path }
-    }
-}
-
-impl UrlTarget {
-    pub(crate) fn new(url: impl Into<String>) -> Self {
-        let url = url.into();
-        Self { shown: without_secrets(&url), url, headers: Vec::new() }
-    }
-}
-
-impl From<CommandTarget> for Target {
-    fn from(command: CommandTarget) -> Self {
-        Self::Command(command)
-    }
-}
-
-impl From<UrlTarget> for Target {
-    fn from(url: UrlTarget) -> Self {
-        Self::Url(url)
+        let is_searched = !self.program.as_encoded_bytes().contains(&b'/');
+        let path = is_searched.then(|| self.shown_path.clone().unwrap_or_else(path));
+        ServerFault::NotFound { command, path }
     }
 }
 
 /// Without arguments and values of variables, which may be secret.
 impl fmt::Debug for CommandTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let env: Vec<_> = self.env.keys().collect();
-        f.debug_struct("Command")
-            .field("program", &self.shown_program)
-            .field("args", &format_args!("{} arguments", self.args.len()))
-            .field("env", &env)
-            .field("dir", &self.dir)
-            .finish_non_exhaustive()
+        let (program, args, env) = (&self.shown_program, self.args.len(), self.env.keys());
+        write!(f, "Command({program:?} with {args} arguments and {:?})", env.collect::<Vec<_>>())
     }
 }
 
@@ -259,7 +224,7 @@ impl fmt::Debug for CommandTarget {
 impl fmt::Debug for UrlTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
-        f.debug_struct("Url").field("url", &self.shown).field("headers", &headers).finish()
+        write!(f, "Url({:?} with {headers:?})", self.shown)
     }
 }
 
@@ -282,12 +247,9 @@ mod tests {
 
     #[test]
     fn a_server_without_a_name_is_named_after_its_command_or_host() {
-        assert_eq!(&*McpServer::command("/usr/bin/uvx").erased().server_name(), "uvx");
-        assert_eq!(
-            &*McpServer::url("https://u:p@example.com:8443/mcp").erased().server_name(),
-            "example.com:8443"
-        );
-        assert_eq!(&*McpServer::url("nonsense").erased().server_name(), "nonsense");
-        assert_eq!(&*McpServer::command("uvx").name("time").erased().server_name(), "time");
+        assert_eq!(McpServer::command("/usr/bin/uvx").server_name(), "uvx");
+        assert_eq!(McpServer::url("https://u:p@example.com:8443/mcp").server_name(), "example.com:8443");
+        assert_eq!(McpServer::url("nonsense").server_name(), "nonsense");
+        assert_eq!(McpServer::command("uvx").name("own time").prefix(), "own_time");
     }
 }

@@ -5,18 +5,17 @@ use toolbridge_core::{CallContext, CallEvent, CallMeta, ServerInfo, ToolSource};
 use crate::support::{call, call_of, log, names, started, text, until, within};
 
 #[tokio::test]
-async fn arguments_and_results_pass_as_they_were_written() {
+async fn results_pass_as_they_were_written() {
     let server = started(&[]).await;
     assert_eq!(server.protocol_version().as_deref(), Some("2026-07-28"));
     let info = ServerInfo::new("test").version(env!("CARGO_PKG_VERSION")).instructions("be kind");
     assert_eq!(server.info(), Some(info));
-    let arguments = "{\"z\": 12345678901234567890123,\n \"a\": 1e400, \"twice\": 1, \"twice\": 2, \"text\": \"é\\u0000\"}";
+    let arguments = r#"{"number":-9007199254740993,"text":"é\u0000\n"}"#;
     let result = call(&server, "echo", arguments).await.unwrap();
-    let in_one_line = arguments.replace('\n', " ");
     assert_eq!(
         result.as_str(),
         format!(
-            r#"{{"resultType":"complete","zzz":1e400,"content":[{{"type":"new","x":[1]}},{{"type":"image","data":"AA==","mimeType":"image/png","odd":null}},{{"type":"resource_link","uri":"a:b","name":"n"}}],"structuredContent":{in_one_line},"isError":false,"_meta":{{"traced":false,"id":"","wanted":false}},"aaa":12345678901234567890123}}"#
+            r#"{{"resultType":"complete","zzz":1e400,"content":[{{"type":"new","x":[1]}},{{"type":"image","data":"AA==","mimeType":"image/png","odd":null}},{{"type":"resource_link","uri":"a:b","name":"n"}}],"structuredContent":{arguments},"isError":false,"_meta":{{"traced":false,"id":""}},"aaa":12345678901234567890123}}"#
         )
     );
 }
@@ -33,7 +32,7 @@ async fn the_meta_of_a_call_reaches_the_server() {
         can_ask: false,
     };
     let result = within(server.call(call, CallContext::default())).await.unwrap();
-    assert!(result.as_str().contains(r#""_meta":{"traced":true,"id":"toolu_1","wanted":true}"#), "{result}");
+    assert!(result.as_str().contains(r#""_meta":{"traced":true,"id":"toolu_1"}"#), "{result}");
 }
 
 #[tokio::test]
@@ -48,7 +47,7 @@ async fn progress_comes_in_order_and_before_the_result() {
     loop {
         match within(call.next()).await {
             CallEvent::Progress(report) => {
-                seen.push((report.progress, report.total, report.message.unwrap()))
+                seen.push((report.progress, report.total, report.message.unwrap()));
             }
             CallEvent::Question(asked) => panic!("nobody can answer {asked:?}"),
             CallEvent::Done(result) => {
@@ -112,7 +111,6 @@ async fn every_protocol_version_is_spoken() {
         let meta = text(&call(&server, "first", "{}").await.unwrap());
         let is_told = meta.contains(r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#);
         assert_eq!(is_told, version == "2026-07-28", "{meta}");
-        assert!(!meta.contains("progressToken"), "{meta}");
     }
 }
 

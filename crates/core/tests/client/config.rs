@@ -1,5 +1,6 @@
 //! Config files.
 
+use toolbridge_core::Combined;
 use toolbridge_core::client::McpServer;
 
 use crate::support::{call, names, test_server, text};
@@ -13,7 +14,10 @@ async fn the_servers_of_a_file_are_started_and_joined() {
         "old": { "type": "stdio", "command": test_server(), "args": ["pinned", "2024-11-05"] },
     } });
     std::fs::write(&file, config.to_string()).unwrap();
-    let tools = McpServer::from_config(&file).unwrap().start().await.unwrap();
+    let mut tools = Combined::new();
+    for server in McpServer::from_config(&file).unwrap() {
+        tools = tools.with_prefix(&server.prefix(), server.start().await.unwrap()).unwrap();
+    }
     let names = names(&tools);
     assert!(names.contains(&"own_tools_echo".into()) && names.contains(&"old_first".into()), "{names:?}");
     let said = call(&tools, "own_tools_variable", r#"{"name":"TEST_KEY"}"#).await.unwrap();
@@ -25,12 +29,12 @@ fn a_file_that_cannot_be_used_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(".mcp.json");
     let error = || McpServer::from_config(&file).unwrap_err().to_string();
-    assert_eq!(error(), format!("cannot read `{}`: No such file or directory (os error 2)", file.display()));
+    assert_eq!(error(), format!("cannot use `{}`: No such file or directory (os error 2)", file.display()));
     std::fs::write(&file, "{").unwrap();
     assert_eq!(
         error(),
         format!(
-            "cannot read `{}`: it is not JSON: EOF while parsing an object at line 1 column 1",
+            "cannot use `{}`: it is not a configuration: EOF while parsing an object at line 1 column 1",
             file.display()
         )
     );
@@ -38,7 +42,7 @@ fn a_file_that_cannot_be_used_is_named() {
     assert_eq!(
         error(),
         format!(
-            "`{}`, at `mcpServers.a.command`: the variable `TEST_NOT_SET` is not set; set it, or give a default: \
+            "cannot use `{}`: at `mcpServers.a.command`: the variable `TEST_NOT_SET` is not set; set it, or give a default: \
              `${{TEST_NOT_SET:-default}}`",
             file.display()
         )

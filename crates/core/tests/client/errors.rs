@@ -33,19 +33,19 @@ async fn a_server_that_ends_before_it_answers_is_reported_with_its_last_line() {
     let (said, _) = error(server(&["broken"]).start()).await;
     assert_eq!(
         said,
-        "MCP server `test` ended before it had answered: exit status: 3; its last line on stderr was `no such \
+        "MCP server `test`: it ended before it had answered: exit status: 3; its last line on stderr was `no such \
          file: config.toml`"
     );
     let (said, _) = error(McpServer::command("true").start()).await;
     assert_eq!(
         said,
-        "MCP server `true` ended before it had answered: exit status: 0, and it said nothing on stderr"
+        "MCP server `true`: it ended before it had answered: exit status: 0, and it said nothing on stderr"
     );
 }
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_not_waited_for_any_longer() {
     let (said, hint) = error(server(&["deaf"]).start_timeout(Duration::from_millis(300)).start()).await;
-    assert!(said.starts_with("MCP server `test` did not answer within 0.3 s"), "{said}");
+    assert!(said.starts_with("MCP server `test`: it did not answer within 0.3 s"), "{said}");
     assert!(hint.contains("`start_timeout`"), "{hint}");
 }

@@ -94,6 +94,12 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
+/// Kills a process, and waits until its parent knows of its end. Calls that are made before that fail.
+pub(crate) async fn killed(pid: u32) {
+    kill(pid);
+    until(|| !std::fs::exists(format!("/proc/{pid}")).unwrap()).await;
+}
+
 pub(crate) fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

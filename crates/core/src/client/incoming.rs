@@ -1,0 +1,80 @@
+//! What a server sends, before rmcp gets it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rmcp::model::{
+    CustomResult, JsonRpcMessage, ProgressToken, RequestId, ServerJsonRpcMessage, ServerNotification,
+    ServerResult,
+};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::{CallContext, RawJson};
+
+/// Reads the messages of one server.
+#[derive(Debug, Default)]
+pub(crate) struct Incoming {
+    /// The pending calls whose progress is wanted.
+    reports: Mutex<HashMap<ProgressToken, CallContext>>,
+    /// Whether rmcp needs the lists of tools: over HTTP, they say which arguments are sent as headers.
+    rmcp_reads_lists: bool,
+}
+
+/// A result with a member that rmcp's types would change: they sort the members of schemas, and lose digits and what they
+/// do not know.
+#[derive(Deserialize)]
+struct Payload {
+    content: Option<IgnoredAny>,
+    tools: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Response<'a> {
+    id: RequestId,
+    #[serde(borrow)]
+    result: &'a RawValue,
+}
+
+impl Incoming {
+    pub(crate) fn over_http() -> Self {
+        Self { rmcp_reads_lists: true, ..Self::default() }
+    }
+
+    pub(crate) fn reports(&self) -> MutexGuard<'_, HashMap<ProgressToken, CallContext>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The message for rmcp, if it is for rmcp. Payloads are in it as the string of their text. Progress goes straight to
+    /// its call: rmcp would handle each report in a task of its own, in any order.
+    pub(crate) fn read(&self, text: &[u8]) -> Result<Option<ServerJsonRpcMessage>, serde_json::Error> {
+        if let Ok(Response { id, result }) = serde_json::from_slice(text)
+            && let Ok(Payload { content, tools }) = serde_json::from_str(result.get())
+            && (content.is_some() || tools.is_some() && !self.rmcp_reads_lists)
+        {
+            let text = CustomResult::new(result.get().into());
+            return Ok(Some(ServerJsonRpcMessage::response(text.into(), id)));
+        }
+        let message = serde_json::from_slice(text)?;
+        if let JsonRpcMessage::Notification(notification) = &message
+            && let ServerNotification::ProgressNotification(report) = &notification.notification
+        {
+            let report = &report.params;
+            if let Some(context) = self.reports().get(&report.progress_token) {
+                context.progress(report.progress, report.total, report.message.as_deref());
+            }
+            return Ok(None);
+        }
+        Ok(Some(message))
+    }
+}
+
+/// The text of a result.
+pub(crate) fn text_of(result: ServerResult) -> Result<RawJson, serde_json::Error> {
+    match result {
+        ServerResult::CustomResult(CustomResult(Value::String(text))) => RawJson::parse(text),
+        result => RawJson::of(&result),
+    }
+}
