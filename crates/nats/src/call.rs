@@ -1,12 +1,10 @@
 //! One call, on the caller's side.
 
-use std::error::Error;
 use std::time::Duration;
 
 use async_nats::{Message, PublishErrorKind, StatusCode};
-use bytes::Bytes;
-use futures_util::StreamExt as _;
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use toolbridge_core::trace::Outcome;
 use toolbridge_core::{CallContext, Progress, RawJson, ToolCall, ToolError, ToolSpec};
@@ -48,19 +46,16 @@ impl Caller {
     /// Calls a tool.
     pub(crate) async fn call(&self, call: &ToolCall, context: &CallContext) -> Result<RawJson, ToolError> {
         let union = self.union();
-        let Some(tool) = union.list.get(&call.name) else {
+        if union.list.get(&call.name).is_none() {
             let has_hosts = !self.directory().live().is_empty();
             return Err(if has_hosts { union.list.not_found(&call.name) } else { self.no_host(None) });
-        };
-        let may_repeat = is_repeatable(tool);
+        }
         if self.address != Address::All {
-            return self.call_one(call, context, None, may_repeat).await;
+            return self.call_one(call, context, None).await;
         }
         let peers = union.hosts.get(&call.name).filter(|peers| !peers.is_empty());
-        let one = async |peer: &Hello| {
-            (peer.host.clone(), self.call_one(call, context, Some(peer), may_repeat).await)
-        };
         let peers = peers.ok_or_else(|| self.no_host(None))?;
+        let one = async |peer: &Hello| (peer.host.clone(), self.call_one(call, context, Some(peer)).await);
         crate::fan_out::join(&futures_util::future::join_all(peers.iter().map(one)).await)
     }
 
@@ -70,7 +65,6 @@ impl Caller {
         call: &ToolCall,
         context: &CallContext,
         peer: Option<&Hello>,
-        mut may_repeat: bool,
     ) -> Result<RawJson, ToolError> {
         // The hosts that had no room when they were last asked, and those that are not asked again.
         let (mut full, mut out) = (Vec::new(), Vec::new());
@@ -78,13 +72,14 @@ impl Caller {
         let mut pause = FIRST_PAUSE;
         loop {
             if !self.connection.is_up_within(CONNECT_PATIENCE).await {
-                let text =
-                    format!("not connected to NATS at `{}`; the call did not run", self.connection.url);
-                return Err(failed(text));
+                let url = &self.connection.url;
+                return Err(failed(format!("not connected to NATS at `{url}`; the call did not run")));
             }
             let union = self.union();
             let may_answer = |other: &&Hello| {
-                peer.is_none_or(|peer| peer == *other) && !full.contains(*other) && !out.contains(*other)
+                peer.is_none_or(|peer| peer.instance == other.instance)
+                    && !full.contains(*other)
+                    && !out.contains(*other)
             };
             let peers = union.hosts.get(&call.name).into_iter().flatten();
             let Some(host) = fastrand::choice(peers.filter(may_answer).collect::<Vec<_>>()) else {
@@ -108,18 +103,17 @@ impl Caller {
                 Went::Busy => full.push(host.clone()),
                 Went::Absent => self.update(|directory| directory.lose(&host.instance)),
                 Went::Gone => {
-                    self.update(|directory| directory.remove(&host.instance));
-                    self.look_around.notify_one();
+                    self.update(|directory| directory.lose(&host.instance));
                     out.push(host.clone());
                 }
                 Went::Lost(why) => {
                     self.look_around.notify_one();
                     let error = in_doubt(&call.name, &host.host, &why, lost.is_some());
-                    if !may_repeat {
+                    // Once, and only if it may run twice.
+                    if lost.is_some() || !union.list.get(&call.name).is_some_and(is_repeatable) {
                         return Err(error);
                     }
                     tracing::warn!(tool = call.name, why, "a call was lost, and is repeated");
-                    may_repeat = false;
                     lost = Some(error);
                     out.push(host.clone());
                 }
@@ -146,36 +140,32 @@ impl Caller {
     /// Makes a single attempt; an error is the call's.
     async fn attempt(&self, host: &Hello, call: &ToolCall, context: &CallContext) -> Result<Went, ToolError> {
         let client = &self.connection.client;
-        let (inbox, subject) = (client.new_inbox(), self.subjects.at(&host.instance, &call.name));
-        let unsent = |error: &dyn Error| failed(format!("the call cannot be sent: {error}"));
-        let mut messages = client.subscribe(inbox.clone()).await.map_err(|error| unsent(&error))?;
-        let arguments = call.arguments.to_bytes();
-        let (to, reply, bytes) = (subject.clone(), inbox.clone(), arguments.len());
+        let subject = self.subjects.at(&host.instance, &call.name);
+        let (mut pending, mut messages) = Pending::new(self, subject.clone());
+        let (reply, arguments) = (pending.inbox.clone(), call.arguments.to_bytes());
         context.mark_sent();
-        let sent =
-            client.publish_with_reply_and_headers(to, reply, call_headers(&call.meta), arguments).await;
-        sent.map_err(|error| match error.kind() {
+        let sent = client.publish_with_reply_and_headers(subject, reply, call_headers(&call.meta), arguments);
+        sent.await.map_err(|error| match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => {
-                too_large("arguments", &call.name, bytes, client.max_payload())
+                too_large("arguments", &call.name, &call.arguments, client.max_payload())
             }
-            _ => unsent(&error),
+            _ => failed(format!("the call cannot be sent: {error}")),
         })?;
-        let mut unanswered = Unanswered { caller: self, subject, inbox, is_over: false };
         let mut heard = Instant::now();
         let went = loop {
             let went = tokio::select! {
                 biased;
-                Some(message) = messages.next() => {
+                Some(message) = messages.recv() => {
                     heard = Instant::now();
                     read(message, &host.host, context)
                 }
-                () = sleep(TICK) => self.silence(heard, &host.host, &unanswered.subject),
+                () = sleep(TICK) => self.silence(heard, &host.host, &pending.subject),
             };
             if let Some(went) = went {
                 break went;
             }
         };
-        unanswered.is_over = !matches!(went, Ok(Went::Lost(_)));
+        pending.is_over = !matches!(went, Ok(Went::Lost(_)));
         context.mark_answered();
         if matches!(went, Ok(Went::Answered(_)) | Err(_)) {
             context.answered_by(&host.host);
@@ -239,18 +229,28 @@ fn read(message: Message, host: &str, context: &CallContext) -> Option<Result<We
 }
 
 /// A call without an answer so far. Dropping it cancels the call at its host.
-struct Unanswered<'a> {
+struct Pending<'a> {
     caller: &'a Caller,
     subject: String,
     inbox: String,
     is_over: bool,
 }
 
-impl Drop for Unanswered<'_> {
+impl<'a> Pending<'a> {
+    fn new(caller: &'a Caller, subject: String) -> (Self, mpsc::UnboundedReceiver<Message>) {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let inbox = format!("{}.{:x}", caller.inbox, fastrand::u64(..));
+        caller.pending().insert(inbox.clone(), sender);
+        (Self { caller, subject, inbox, is_over: false }, messages)
+    }
+}
+
+impl Drop for Pending<'_> {
     fn drop(&mut self) {
+        self.caller.pending().remove(&self.inbox);
         if !self.is_over {
             let (subject, inbox) = (std::mem::take(&mut self.subject), std::mem::take(&mut self.inbox));
-            self.caller.connection.post(subject, headers(kind::CANCEL), Bytes::from(inbox));
+            self.caller.connection.post(subject, headers(kind::CANCEL), inbox.into());
         }
     }
 }

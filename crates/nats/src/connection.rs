@@ -1,7 +1,6 @@
 //! The connection to a NATS server.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::{
@@ -76,31 +75,31 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     /// The servers, without secrets.
     pub(crate) url: String,
-    status: Arc<Status>,
+    status: watch::Receiver<Status>,
 }
 
 /// What the connection's events have said.
 #[derive(Debug)]
 struct Status {
     /// Since when it is up, if it is.
-    up: watch::Sender<Option<Instant>>,
+    up: Option<Instant>,
     /// The last error of the server.
-    refused: Mutex<Option<String>>,
+    refused: Option<String>,
 }
 
 impl Status {
-    fn note(&self, event: &Event) {
+    fn note(&mut self, event: &Event) {
         match event {
-            Event::Connected => _ = self.up.send_replace(Some(Instant::now())),
+            Event::Connected => self.up = Some(Instant::now()),
             Event::Disconnected => {
                 tracing::warn!("the connection to NATS is lost; reconnecting");
-                self.up.send_replace(None);
+                self.up = None;
             }
-            Event::Closed => _ = self.up.send_replace(None),
+            Event::Closed => self.up = None,
             Event::SlowConsumer(_) => tracing::warn!("a message from NATS was lost: too many are unread"),
             Event::ServerError(ServerError::Other(said)) => {
                 tracing::warn!(said, "the NATS server reported an error");
-                *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(said.clone());
+                self.refused = Some(said.clone());
             }
             event => tracing::debug!(%event, "NATS"),
         }
@@ -114,9 +113,7 @@ impl Connection {
         addresses: &str,
         name: String,
     ) -> Result<Self, NatsError> {
-        let up = watch::Sender::new(Some(Instant::now()));
-        let status = Arc::new(Status { up, refused: Mutex::default() });
-        let noting = Arc::clone(&status);
+        let (noting, status) = watch::channel(Status { up: Some(Instant::now()), refused: None });
         let mut options = options
             .name(name)
             .reconnect_delay_callback(|attempt| {
@@ -125,7 +122,7 @@ impl Connection {
                 pause.min(MAX_RECONNECT_PAUSE).mul_f64(0.5 + fastrand::f64() / 2.0)
             })
             .event_callback(move |event| {
-                noting.note(&event);
+                noting.send_modify(|status| status.note(&event));
                 std::future::ready(())
             });
         let (servers, user) = servers(addresses)?;
@@ -143,18 +140,18 @@ impl Connection {
 
     /// Waits until the connection is up, for at most `limit`; returns whether it is.
     pub(crate) async fn is_up_within(&self, limit: Duration) -> bool {
-        let mut up = self.status.up.subscribe();
-        timeout(limit, up.wait_for(Option::is_some)).await.is_ok_and(|up| up.is_ok())
+        let mut status = self.status.clone();
+        timeout(limit, status.wait_for(|status| status.up.is_some())).await.is_ok_and(|up| up.is_ok())
     }
 
     /// Since when the connection is up, if it is.
     pub(crate) fn up(&self) -> Option<Instant> {
-        *self.status.up.borrow()
+        self.status.borrow().up
     }
 
     /// The last error of the server.
     pub(crate) fn refused(&self) -> Option<String> {
-        self.status.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.status.borrow().refused.clone()
     }
 
     /// Sends a message if that is possible without waiting; otherwise it is lost.

@@ -103,9 +103,7 @@ impl Hint for NatsError {
                 "give an address such as nats://127.0.0.1:4222, or several with commas in between"
             }
             Self::Connect { .. } => "start `nats-server`, or check host and port",
-            Self::Refused { .. } => {
-                "give a credentials file, an nkey, a token, or a user and a password, whichever the server requires"
-            }
+            Self::Refused { .. } => "give a credentials file, an nkey, a token, or a user and a password",
             Self::Tls { .. } => {
                 "name the file of the authority that signed the server's certificate, and your own certificate if it requires one"
             }

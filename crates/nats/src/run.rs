@@ -85,7 +85,7 @@ impl Run {
         let limit = self.host.connection.client.max_payload();
         match outcome {
             Ok(result) if result.as_bytes().len() + ANSWER_HEADER_BYTES > limit => {
-                Err(too_large("result", &self.tool, result.as_bytes().len(), limit))
+                Err(too_large("result", &self.tool, &result, limit))
             }
             outcome => outcome,
         }

@@ -1,5 +1,6 @@
 //! The tools of all hosts of a name, as a source.
 
+use std::collections::HashMap;
 use std::future::IntoFuture;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +10,10 @@ use async_nats::{ConnectOptions, Message, Request, StatusCode, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::{Select, select};
-use tokio::sync::{Notify, watch};
+use serde_json::from_slice;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::{CallContext, CallFuture, Changes, RawJson, ToolCall, ToolList, ToolSource};
 use tracing::Instrument as _;
@@ -88,9 +90,9 @@ impl ToolsBuilder {
         let connection = Connection::open(self.options, &self.url, shown).await?;
         let (client, ended) = (&connection.client, |_| NatsError::Ended);
         let inbox = client.new_inbox();
-        let answers = client.subscribe(inbox.clone()).await.map_err(ended)?;
+        let answers = client.subscribe(format!("{inbox}.*")).await.map_err(ended)?;
         let news = client.subscribe(subjects.news()).await.map_err(ended)?;
-        let mut hellos = select(answers, news);
+        let mut messages = select(answers, news);
         let caller = Arc::new(Caller {
             address: self.address,
             directory: Mutex::default(),
@@ -99,9 +101,10 @@ impl ToolsBuilder {
             connection,
             subjects,
             inbox,
+            pending: Mutex::default(),
         });
-        caller.discover(&mut hellos, self.may_be_empty).await?;
-        let following = Arc::clone(&caller).follow(hellos);
+        caller.discover(&mut messages, self.may_be_empty).await?;
+        let following = Arc::clone(&caller).follow(messages);
         let following = AbortOnDropHandle::new(tokio::spawn(following.in_current_span()));
         Ok(Tools { caller, _following: following })
     }
@@ -169,8 +172,11 @@ impl ToolSource for Tools {
     }
 }
 
-/// What hosts say of themselves, asked and unasked.
-type Hellos = Select<Subscriber, Subscriber>;
+/// What hosts send: to the inboxes of this process, and to all.
+type Messages = Select<Subscriber, Subscriber>;
+
+/// The calls without an answer so far, by inbox.
+type PendingCalls = HashMap<String, mpsc::UnboundedSender<Message>>;
 
 /// State shared by all calls.
 #[derive(Debug)]
@@ -178,8 +184,9 @@ pub(crate) struct Caller {
     pub(crate) connection: Connection,
     pub(crate) subjects: Subjects,
     pub(crate) address: Address,
-    /// The subject for what hosts say of themselves.
-    inbox: String,
+    /// The begin of all inboxes, which share one subscription.
+    pub(crate) inbox: String,
+    pending: Mutex<PendingCalls>,
     directory: Mutex<Directory>,
     changed: watch::Sender<()>,
     /// Notified when hosts should be asked whether they are live.
@@ -191,38 +198,43 @@ impl Caller {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn pending(&self) -> MutexGuard<'_, PendingCalls> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn union(&self) -> Arc<Union> {
         Arc::clone(&self.directory().union)
     }
 
     /// Changes what is known of the hosts, and the list of tools with it.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Directory)) {
-        let has_changed = {
-            let mut directory = self.directory();
-            change(&mut directory);
-            directory.combine(&self.address)
-        };
-        if has_changed {
+        let mut directory = self.directory();
+        change(&mut directory);
+        if directory.combine(&self.address) {
             self.changed.send_replace(());
         }
     }
 
     /// Asks which hosts there are.
     async fn ping(&self) {
-        let (client, hosts) = (&self.connection.client, self.subjects.hosts());
-        _ = client.publish_with_reply(hosts, self.inbox.clone(), Bytes::new()).await;
+        let (hosts, inbox) = (self.subjects.hosts(), format!("{}.hosts", self.inbox));
+        _ = self.connection.client.publish_with_reply(hosts, inbox, Bytes::new()).await;
     }
 
     /// Looks for hosts at the start.
-    async fn discover(self: &Arc<Self>, hellos: &mut Hellos, may_be_empty: bool) -> Result<(), NatsError> {
+    async fn discover(
+        self: &Arc<Self>,
+        messages: &mut Messages,
+        may_be_empty: bool,
+    ) -> Result<(), NatsError> {
         self.ping().await;
         let mut until = Instant::now() + FIRST;
         let mut listing = JoinSet::new();
-        while let Ok(Some(message)) = timeout_at(until, hellos.next()).await {
+        while let Ok(Some(message)) = timeout_at(until, messages.next()).await {
             if message.status == Some(StatusCode::NO_RESPONDERS) {
                 break;
             }
-            self.hear(&message, &mut listing);
+            self.hear(message, &mut listing);
             until = until.min(Instant::now() + OTHERS);
         }
         while listing.join_next().await.is_some() {}
@@ -235,9 +247,13 @@ impl Caller {
         Ok(())
     }
 
-    /// Notes what a host says of itself, and requests its tools if they are not known.
-    fn hear(self: &Arc<Self>, message: &Message, listing: &mut JoinSet<()>) {
-        let Ok(hello) = serde_json::from_slice::<Hello>(&message.payload) else { return };
+    /// Passes a message on to its call. Notes what a host says of itself, and requests its tools if they are not known.
+    fn hear(self: &Arc<Self>, message: Message, listing: &mut JoinSet<()>) {
+        if let Some(call) = self.pending().get(message.subject.as_str()) {
+            _ = call.send(message);
+            return;
+        }
+        let Ok(hello) = from_slice::<Hello>(&message.payload) else { return };
         if hello.is_leaving {
             self.update(|directory| directory.remove(&hello.instance));
         } else if self.directory().note(&hello) {
@@ -249,43 +265,37 @@ impl Caller {
     async fn list(self: Arc<Self>, hello: Hello) {
         let request = Request::new().timeout(Some(LIST));
         let asked = self.connection.client.send_request(self.subjects.tools(&hello.instance), request).await;
-        let listed = asked.map_err(|error| error.to_string()).and_then(|message| {
-            serde_json::from_slice::<Vec<RawJson>>(&message.payload).map_err(|error| error.to_string())
-        });
+        let listed = asked.map_err(|error| error.to_string());
+        let listed = listed.and_then(|list| from_slice(&list.payload).map_err(|error| error.to_string()));
         match listed {
-            Ok(listed) => {
+            Ok::<Vec<RawJson>, _>(listed) => {
                 let list = ToolList::of_listed(&hello.host, &listed);
                 self.update(|directory| directory.add(hello, list));
             }
-            Err(reason) => {
-                tracing::warn!(host = hello.host, reason, "the tools of a host cannot be listed");
-            }
+            Err(reason) => tracing::warn!(host = hello.host, reason, "a host does not list its tools"),
         }
     }
 
     /// Follows the hosts.
-    async fn follow(self: Arc<Self>, mut hellos: Hellos) {
-        let mut ticks = interval_at(Instant::now() + PING, PING);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    async fn follow(self: Arc<Self>, mut messages: Messages) {
         let mut listing = JoinSet::new();
         let mut pinged = Instant::now();
         loop {
             tokio::select! {
-                Some(message) = hellos.next() => self.hear(&message, &mut listing),
-                Some(_) = listing.join_next() => {}
-                _ = ticks.tick() => {
-                    // Without a connection, hosts cannot answer, and they may connect later than this process.
-                    if self.connection.up().is_some_and(|since| since.elapsed() > 2 * PING) {
-                        self.update(|directory| directory.sweep(Instant::now()));
-                    }
-                    self.ping().await;
+                Some(message) = messages.next() => {
+                    self.hear(message, &mut listing);
+                    continue;
                 }
+                Some(_) = listing.join_next() => continue,
                 // Many calls may want it.
-                () = self.look_around.notified() => if pinged.elapsed() > SOON {
-                    pinged = Instant::now();
-                    self.ping().await;
+                () = self.look_around.notified() => if pinged.elapsed() < SOON { continue },
+                // Without a connection, hosts cannot answer, and they may connect later than this process.
+                () = sleep_until(pinged + PING) => if self.connection.up().is_some_and(|up| up.elapsed() > 2 * PING) {
+                    self.update(|directory| directory.sweep(Instant::now()));
                 },
             }
+            pinged = Instant::now();
+            self.ping().await;
         }
     }
 }

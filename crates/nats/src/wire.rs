@@ -4,7 +4,7 @@ use async_nats::{HeaderMap, Message};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use toolbridge_core::trace::Outcome;
-use toolbridge_core::{CallMeta, Client, ToolError};
+use toolbridge_core::{CallMeta, Client, RawJson, ToolError};
 
 use crate::NatsError;
 
@@ -123,7 +123,6 @@ pub(crate) struct Hello {
     /// Increases with each change of its tools.
     pub(crate) revision: u64,
     /// It takes no more calls.
-    #[serde(default)]
     pub(crate) is_leaving: bool,
 }
 
@@ -194,7 +193,8 @@ pub(crate) fn failed(message: String) -> ToolError {
 }
 
 /// The error of arguments or a result that do not fit into a message.
-pub(crate) fn too_large(what: &str, tool: &str, bytes: usize, limit: usize) -> ToolError {
+pub(crate) fn too_large(what: &str, tool: &str, json: &RawJson, limit: usize) -> ToolError {
+    let bytes = json.as_bytes().len();
     let text = format!(
         "the {what} of tool `{tool}` with {bytes} bytes and headers are larger than a message of this NATS server, \
          whose limit is {limit} bytes: raise its `max_payload`, or keep long results at the host (`--park`, `Parked`)"
@@ -204,8 +204,6 @@ pub(crate) fn too_large(what: &str, tool: &str, bytes: usize, limit: usize) -> T
 
 #[cfg(test)]
 mod tests {
-    use toolbridge_core::RawJson;
-
     use super::*;
 
     fn message(headers: HeaderMap) -> Message {
