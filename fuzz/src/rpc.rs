@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use toolbridge_core::RawJson;
-use toolbridge_core::mcp::fuzzing::{Sorted, read};
+use toolbridge_core::mcp::fuzzing::{IdKey, Message, Refusal, error_line, read};
 
 use crate::json::{self, Node};
 
@@ -14,29 +14,33 @@ const INNER: [&str; 7] =
 pub fn run(input: &[u8]) {
     let line = Bytes::copy_from_slice(input);
     let got = read(&line);
-    if let Sorted::Refused(id, code, said) = &got {
+    if let Err((id, error)) = &got {
+        let (said, code) = (error_line(id.as_ref(), error), error.code.0);
         assert!(!said.contains(['\n', '\r']), "a refusal is one line");
-        let said = json::read(said).expect("a refusal is JSON");
+        let said = json::read(&said).expect("a refusal is JSON");
         let has_id = said.get("id").is_some_and(|id| !id.is_null());
         assert_eq!(has_id, id.is_some());
-        assert!([-32700, -32600, -32602].contains(code), "code {code}");
+        assert!([-32700, -32600, -32602].contains(&code), "code {code}");
     }
-    let got = show(&got);
+    let got = show(got);
     let want = slowly(input);
     assert!(want.contains(&got), "got {got}, wanted {want:?}");
 }
 
 /// The classification of a line as text, for comparison.
-fn show(sorted: &Sorted) -> String {
-    let raw = |json: &Option<RawJson>| json.as_ref().map_or("-".to_owned(), ToString::to_string);
-    match sorted {
-        Sorted::Call(id, name, arguments, meta) => format!("call {id} {name:?} {arguments} {}", raw(meta)),
-        Sorted::List(id, meta, has_cursor) => format!("list {id} {} {has_cursor}", raw(meta)),
-        Sorted::Cancel(id) => format!("cancel {id:?}"),
-        Sorted::Request(id) => format!("request {id}"),
-        Sorted::Notification => "notification".into(),
-        Sorted::Response => "response".into(),
-        Sorted::Refused(id, code, _) => format!("refused {} {code}", raw(id)),
+fn show(read: Result<Message, Refusal>) -> String {
+    let raw = |json: Option<RawJson>| json.map_or("-".to_owned(), |json| json.to_string());
+    match read {
+        Ok(Message::Call(id, call)) => {
+            format!("call {} {:?} {} {}", id.raw, call.name, call.arguments, raw(call.meta))
+        }
+        Ok(Message::List { id, meta, has_cursor }) => format!("list {} {} {has_cursor}", id.raw, raw(meta)),
+        Ok(Message::Cancel(IdKey::Number(digits))) => format!("cancel {:?}", Ok::<_, ()>(digits)),
+        Ok(Message::Cancel(IdKey::Text(text))) => format!("cancel {:?}", Err::<(), _>(text)),
+        Ok(Message::Request { id, .. }) => format!("request {}", id.raw),
+        Ok(Message::Notification) => "notification".into(),
+        Ok(Message::Response { .. }) => "response".into(),
+        Err((id, error)) => format!("refused {} {}", raw(id.map(|id| id.raw)), error.code.0),
     }
 }
 

@@ -1,60 +1,41 @@
 //! A tool's timeout, which is paused while the user is asked.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
-/// The remaining time of a call.
+/// The time limit of a call.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    state: Mutex<State>,
-    news: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    left: Duration,
-    since: Instant,
-    /// Unanswered questions.
-    asking: usize,
+    limit: Duration,
+    /// The number of unanswered questions.
+    asking: watch::Sender<usize>,
 }
 
 impl Clock {
     pub(crate) fn new(limit: Duration) -> Self {
-        let state = State { left: limit, since: Instant::now(), asking: 0 };
-        Self { state: Mutex::new(state), news: Notify::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { limit, asking: watch::Sender::new(0) }
     }
 
     /// Pauses the clock until the returned value is dropped.
     pub(crate) fn pause(self: &Arc<Self>) -> Paused {
-        let mut state = self.lock();
-        state.asking += 1;
-        if state.asking == 1 {
-            state.left = state.left.saturating_sub(state.since.elapsed());
-            self.news.notify_waiters();
-        }
+        self.asking.send_modify(|asking| *asking += 1);
         Paused(Arc::clone(self))
     }
 
-    /// Waits until no time is left.
+    /// Starts the clock, and waits until no time is left.
     pub(crate) async fn runs_out(&self) {
+        let (mut asking, mut left) = (self.asking.subscribe(), self.limit);
         loop {
-            let news = self.news.notified();
-            let left = {
-                let state = self.lock();
-                (state.asking == 0).then(|| state.left.saturating_sub(state.since.elapsed()))
-            };
-            match left {
-                Some(Duration::ZERO) => return,
-                Some(left) => _ = tokio::time::timeout(left, news).await,
-                None => news.await,
+            // The sender is alive as long as `self`.
+            _ = asking.wait_for(|asking| *asking == 0).await;
+            let begun = Instant::now();
+            if timeout(left, asking.wait_for(|asking| *asking > 0)).await.is_err() {
+                return;
             }
+            left = left.saturating_sub(begun.elapsed());
         }
     }
 }
@@ -65,12 +46,7 @@ pub(crate) struct Paused(Arc<Clock>);
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.asking -= 1;
-        if state.asking == 0 {
-            state.since = Instant::now();
-            self.0.news.notify_waiters();
-        }
+        self.0.asking.send_modify(|asking| *asking -= 1);
     }
 }
 

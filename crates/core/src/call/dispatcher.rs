@@ -7,7 +7,7 @@ use tracing::Instrument as _;
 
 use crate::call::panic::caught;
 use crate::call::running::{Permit, RunningCall};
-use crate::call::trace::{CallTrace, NewCall, Tracer};
+use crate::call::trace::{CallTrace, Tracer};
 use crate::call::turn::Turns;
 use crate::{CallContext, CancellationToken, RawJson, ToolCall, ToolError, ToolSource};
 
@@ -24,9 +24,9 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// A dispatcher for the tools of `source` that reports each call to `tracer`.
-    pub fn new(source: Arc<dyn ToolSource>, tracer: Tracer) -> Self {
+    pub fn new(source: impl ToolSource, tracer: Tracer) -> Self {
         let running = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
-        Self { source, turns: Arc::default(), running, tracer }
+        Self { source: Arc::new(source), turns: Arc::default(), running, tracer }
     }
 
     /// Limits the calls that run at a time; those that wait for their turn, or for a person, do not count.
@@ -100,10 +100,7 @@ impl Dispatcher {
     }
 
     fn trace(&self, call: &ToolCall, request_id: Option<&str>) -> Option<CallTrace> {
-        let received = self.tracer.clock()?;
-        let arguments_bytes = call.arguments.as_bytes().len();
-        let new = NewCall { tool: &call.name, meta: &call.meta, arguments_bytes, request_id };
-        Some(self.tracer.call(received, new))
+        Some(self.tracer.call(self.tracer.clock()?, call, request_id))
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn invalid_params(message: impl Into<Cow<'static, str>>) -> ErrorData
 
 /// The complete message for an error; `id` is null if the request's id is unknown.
 #[must_use]
-pub(crate) fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
+pub fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
     let id = id.map_or("null", |id| id.raw.as_str());
     let error = serde_json::to_string(error).expect("numbers and strings can always be written");
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
@@ -31,7 +31,7 @@ pub(crate) fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
 
 /// A request's id: as it was written, and in comparable form.
 #[derive(Debug, Clone)]
-pub(crate) struct RpcId {
+pub struct RpcId {
     /// As it was written.
     pub raw: RawJson,
     /// In comparable form.
@@ -40,7 +40,7 @@ pub(crate) struct RpcId {
 
 /// MCP's ids are strings and integers; the digits are kept, since integers may have any size.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum IdKey {
+pub enum IdKey {
     /// The digits of an integer.
     Number(String),
     /// A text.
@@ -50,7 +50,7 @@ pub(crate) enum IdKey {
 impl IdKey {
     /// Its text.
     #[must_use]
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::Number(text) | Self::Text(text) => text,
         }
@@ -74,7 +74,7 @@ impl RpcId {
 
 /// One message, classified by how it is handled.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub enum Message {
     /// `tools/call`.
     Call(RpcId, Call),
     /// `tools/list`, with its `_meta`, and whether it has a cursor, although the list has one page.
@@ -110,7 +110,7 @@ pub(crate) enum Message {
 
 /// The parameters of a `tools/call`.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub struct Call {
     /// The tool's name.
     pub name: String,
     /// An object.
@@ -125,7 +125,7 @@ pub(crate) struct Call {
 
 /// The additional data of a retried call.
 #[derive(Debug)]
-pub(crate) struct Retry {
+pub struct Retry {
     /// Identifies the waiting call.
     pub state: String,
     /// The answers, an object.
@@ -133,7 +133,7 @@ pub(crate) struct Retry {
 }
 
 /// Why a line is not a valid message, and the id for the error, if there is one.
-pub(crate) type Refusal = (Option<RpcId>, ErrorData);
+pub type Refusal = (Option<RpcId>, ErrorData);
 
 /// The members of a message.
 #[derive(Deserialize)]
@@ -182,7 +182,7 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawVa
 ///
 /// When it is not a valid message.
 #[expect(clippy::result_large_err, reason = "a refusal is answered where it is returned to")]
-pub(crate) fn read(line: &Bytes) -> Result<Message, Refusal> {
+pub fn read(line: &Bytes) -> Result<Message, Refusal> {
     let not_json = |error: &dyn std::fmt::Display| {
         (None, ErrorData::parse_error(format!("the message is not JSON: {error}"), None))
     };

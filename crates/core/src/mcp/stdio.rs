@@ -3,7 +3,7 @@
 //! Sockets and pipes, which MCP clients use, are polled by the runtime. Anything else (a file, a terminal) goes
 //! through tokio's threads.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -217,24 +217,12 @@ impl AsyncRead for Stdin {
 }
 
 impl AsyncWrite for Stdout {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = self.output.as_mut().poll_write_vectored(cx, parts);
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = self.output.as_mut().poll_write(cx, bytes);
         if written.is_ready() {
             self.traffic.notify_one();
         }
         written
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.output.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -9,20 +9,7 @@ use tracing::field::Empty;
 
 use super::event::{class, short};
 use super::{Call, CallEnd, Outcome, SPAN_TARGET, TraceParent, Tracer, What};
-use crate::{CallContext, CallMeta, RawJson, ToolError};
-
-/// What is known about a call when it arrives.
-#[derive(Debug, Clone, Copy)]
-pub struct NewCall<'a> {
-    /// The tool.
-    pub tool: &'a str,
-    /// The caller's metadata.
-    pub meta: &'a CallMeta,
-    /// How long the arguments are.
-    pub arguments_bytes: usize,
-    /// The client's id for the request, where there is one.
-    pub request_id: Option<&'a str>,
-}
+use crate::{CallContext, RawJson, ToolCall, ToolError};
 
 /// Timestamps set outside of the front; the code that sets them gets this with the call's context.
 #[derive(Debug)]
@@ -34,19 +21,12 @@ pub(crate) struct Marks {
     pub(crate) answered: Mark,
 }
 
-/// A timestamp; 0 until it is set.
-#[derive(Debug, Default)]
-pub(crate) struct Mark(AtomicU64);
-
-impl Mark {
-    fn get(&self) -> Option<u64> {
-        Some(self.0.load(Ordering::Relaxed)).filter(|moment| *moment > 0)
-    }
-}
+/// A timestamp in nanoseconds; 0 until it is set.
+pub(crate) type Mark = AtomicU64;
 
 impl Marks {
     pub(crate) fn set(&self, mark: &Mark) {
-        mark.0.store(self.now(), Ordering::Relaxed);
+        mark.store(self.now(), Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {
@@ -70,9 +50,9 @@ pub struct CallTrace {
 }
 
 impl CallTrace {
-    pub(super) fn new(tracer: Tracer, received: Instant, new: NewCall<'_>) -> Self {
+    pub(super) fn new(tracer: Tracer, received: Instant, new: &ToolCall, request_id: Option<&str>) -> Self {
         let process = tracer.process().as_str();
-        let tool = short(new.tool);
+        let (tool, arguments_bytes) = (short(&new.name), new.arguments.as_bytes().len() as u64);
         let around = tracer.around();
         let entered = around.as_ref().map(Span::enter);
         let span = tracing::info_span!(
@@ -88,7 +68,7 @@ impl CallTrace {
             tool_use_id = Empty,
             request_id = Empty,
             host = Empty,
-            arguments_bytes = new.arguments_bytes as u64,
+            arguments_bytes,
             outcome = Empty,
             error_type = Empty,
             result_bytes = Empty,
@@ -108,8 +88,8 @@ impl CallTrace {
             parent_span_id: parent.map(|parent| format!("{:016x}", parent.span_id)),
             tool,
             tool_use_id: new.meta.tool_use_id.as_deref().map(short),
-            request_id: new.request_id.map(short),
-            arguments_bytes: new.arguments_bytes as u64,
+            request_id: request_id.map(short),
+            arguments_bytes,
         };
         span.record("trace_id", &call.trace_id).record("span_id", &call.span_id);
         let texts = [
@@ -182,6 +162,7 @@ impl CallTrace {
     }
 
     fn end(&mut self) -> CallEnd {
+        let moment = |mark: &Mark| Some(mark.load(Ordering::Relaxed)).filter(|moment| *moment > 0);
         let total_ns = self.marks.now();
         // Its caller has not got the outcome.
         if self.written.is_none() && self.outcome != Outcome::Refused {
@@ -192,9 +173,9 @@ impl CallTrace {
             outcome: self.outcome,
             error_type: self.error_type.take(),
             result_bytes: self.result_bytes,
-            began_ns: self.marks.began.get(),
-            sent_ns: self.marks.sent.get(),
-            answered_ns: self.marks.answered.get(),
+            began_ns: moment(&self.marks.began),
+            sent_ns: moment(&self.marks.sent),
+            answered_ns: moment(&self.marks.answered),
             ended_ns: self.ended,
             written_ns: self.written,
             total_ns: self.written.unwrap_or(total_ns),

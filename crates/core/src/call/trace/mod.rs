@@ -13,7 +13,7 @@ mod otel;
 mod parent;
 mod tracer;
 
-pub use call::{CallTrace, NewCall};
+pub use call::CallTrace;
 pub(crate) use call::{Mark, Marks};
 pub use event::{Call, CallEnd, Event, Outcome, Process, What};
 pub use file::{TraceError, TraceFile, trace_path};

@@ -6,7 +6,9 @@ use std::time::{Instant, SystemTime};
 
 use tracing::Span;
 
-use super::{CallTrace, Event, NewCall, Process, SPAN_TARGET, TraceError, TraceFile, What};
+
+use super::{CallTrace, Event, Process, SPAN_TARGET, TraceError, TraceFile, What};
+use crate::ToolCall;
 
 /// Writes events to a file, if there is one, and opens spans. Clones share the same state.
 #[derive(Debug, Clone)]
@@ -64,8 +66,8 @@ impl Tracer {
 
     /// Starts the trace of a call that arrived at `received`.
     #[must_use]
-    pub fn call(&self, received: Instant, call: NewCall<'_>) -> CallTrace {
-        CallTrace::new(self.clone(), received, call)
+    pub(crate) fn call(&self, received: Instant, call: &ToolCall, request_id: Option<&str>) -> CallTrace {
+        CallTrace::new(self.clone(), received, call, request_id)
     }
 
     /// Writes a line to the file.
