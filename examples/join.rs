@@ -2,9 +2,7 @@
 //! their tools to any MCP client. It needs `pip install mcp-server-time` and `npm install -g
 //! @modelcontextprotocol/server-everything`.
 
-use std::sync::Arc;
-
-use toolbridge::{Combined, McpServer, Selection, ServerInfo, Toolset};
+use toolbridge::{Combined, McpServer, Selection, StdioServer, Toolset};
 
 /// Adds two numbers.
 #[toolbridge::tool]
@@ -20,6 +18,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let all = Combined::new().with(own)?.with(time)?.with_prefix("npm", npm)?;
     let names = ["add", "convert_time", "npm_echo", "npm_get-structured-content", "npm_get-tiny-image"];
     let some = Selection::new(all, names)?;
-    toolbridge::serve_stdio_async(Arc::new(some), ServerInfo::default(), None).await?;
+    StdioServer::new(some).serve_async().await?;
     Ok(())
 }

@@ -21,8 +21,8 @@ use toolbridge::core::trace::{Process, Tracer, trace_path};
 use toolbridge::docs::DocumentsBuilder;
 use toolbridge::ipc::Attached;
 use toolbridge::{
-    Combined, McpServer, Parked, RegistrationError, Selection, ServerError, ServerInfo, Session, ToolSource,
-    http,
+    Combined, McpServer, Parked, RegistrationError, Selection, ServerError, ServerInfo, Session, StdioServer,
+    ToolSource, http,
 };
 
 use crate::args::{NatsAccess, ServeArgs, ServeFront};
@@ -364,10 +364,14 @@ async fn offer(
     signalled: impl Future<Output = ExitCode>,
 ) -> Result<ExitCode> {
     match front {
-        Front::Stdio => tokio::select! {
-            served = toolbridge::serve_stdio_async(tools, info.unwrap_or_default(), trace) => served?,
-            _ = signalled => {}
-        },
+        Front::Stdio => {
+            let mut server = StdioServer::new(tools);
+            set!(server: info = info, trace = trace);
+            tokio::select! {
+                served = server.serve_async() => served?,
+                _ = signalled => {}
+            }
+        }
         Front::Http(front) => over_http(tools, info.unwrap_or_default(), front, trace, signalled).await?,
         Front::Nats(front) => {
             nats::serve(tools, info.unwrap_or_default(), front, trace, access, signalled).await?;

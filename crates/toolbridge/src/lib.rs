@@ -72,7 +72,7 @@ pub use bridge::{run_attach, run_bridge, run_bridge_if_asked};
 pub use guard::run_guard_if_asked;
 pub use schemars;
 #[cfg(feature = "bridge")]
-pub use stdio::{StdioError, ending_signal, serve_stdio, serve_stdio_async, small_runtime};
+pub use stdio::{StdioError, StdioServer, ending_signal, serve_stdio, small_runtime};
 #[cfg(feature = "claude")]
 #[doc(hidden)]
 pub use toolbridge_claude as claude;

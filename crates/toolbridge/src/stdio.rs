@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::io;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
@@ -49,48 +49,79 @@ pub enum StdioError {
     },
 }
 
-/// Serves a source to the MCP client at the other end of this process's stdin and stdout, until stdin ends,
+/// Serves tools to the MCP client at the other end of this process's stdin and stdout, until stdin ends,
 /// stdout is closed, a SIGINT, SIGTERM or SIGHUP arrives, or the process that started this one has exited. Nothing
 /// else may use stdin and stdout.
 ///
-/// `trace` is a file for a trace; without it, `TOOLBRIDGE_TRACE` can name one.
+/// [`StdioServer`] has settings.
 ///
 /// ```no_run
-/// use std::sync::Arc;
-///
-/// use toolbridge::{NoArgs, ServerInfo, Toolset};
+/// use toolbridge::{NoArgs, Toolset};
 ///
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///     let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
-///     Ok(toolbridge::serve_stdio(Arc::new(tools), ServerInfo::default(), None)?)
+///     Ok(toolbridge::serve_stdio(tools)?)
 /// }
 /// ```
 ///
 /// # Errors
 ///
 /// When the trace cannot be written, stdin cannot be read, or the runtime cannot be created.
-pub fn serve_stdio(
-    source: Arc<dyn ToolSource>,
-    info: ServerInfo,
-    trace: Option<&Path>,
-) -> Result<(), StdioError> {
-    let tracer = Tracer::open(Process::Server, trace_path(trace).as_deref())?;
-    let runtime = small_runtime().map_err(|error| StdioError::Io { error })?;
-    serve(runtime, source, info, tracer)
+pub fn serve_stdio(tools: impl ToolSource) -> Result<(), StdioError> {
+    StdioServer::new(tools).serve()
 }
 
-/// The same inside an existing runtime, for example for a source that is an MCP server.
-///
-/// # Errors
-///
-/// When the trace cannot be written, or stdin cannot be read.
-pub async fn serve_stdio_async(
-    source: Arc<dyn ToolSource>,
+/// An MCP server on this process's stdin and stdout, like [`serve_stdio`], with settings.
+#[derive(Debug)]
+#[must_use]
+pub struct StdioServer {
+    tools: Arc<dyn ToolSource>,
     info: ServerInfo,
-    trace: Option<&Path>,
-) -> Result<(), StdioError> {
-    let tracer = Tracer::open(Process::Server, trace_path(trace).as_deref())?;
-    until_end(source, info, tracer).await.map_err(|error| StdioError::Io { error })
+    trace: Option<PathBuf>,
+}
+
+impl StdioServer {
+    /// A server for these tools.
+    pub fn new(tools: impl ToolSource) -> Self {
+        Self { tools: Arc::new(tools), info: ServerInfo::default(), trace: None }
+    }
+
+    /// Sets how the server introduces itself.
+    pub fn info(mut self, info: ServerInfo) -> Self {
+        self.info = info;
+        self
+    }
+
+    /// Writes a trace to a file; without it, `TOOLBRIDGE_TRACE` can name one.
+    pub fn trace(mut self, file: impl Into<PathBuf>) -> Self {
+        self.trace = Some(file.into());
+        self
+    }
+
+    /// Serves until the end, in a runtime of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the trace cannot be written, stdin cannot be read, or the runtime cannot be created.
+    pub fn serve(self) -> Result<(), StdioError> {
+        let tracer = self.tracer()?;
+        let runtime = small_runtime().map_err(|error| StdioError::Io { error })?;
+        serve(runtime, self.tools, self.info, tracer)
+    }
+
+    /// Serves until the end inside an existing runtime, for example for tools of an MCP server.
+    ///
+    /// # Errors
+    ///
+    /// When the trace cannot be written, or stdin cannot be read.
+    pub async fn serve_async(self) -> Result<(), StdioError> {
+        let tracer = self.tracer()?;
+        until_end(self.tools, self.info, tracer).await.map_err(|error| StdioError::Io { error })
+    }
+
+    fn tracer(&self) -> Result<Tracer, TraceError> {
+        Tracer::open(Process::Server, trace_path(self.trace.as_deref()).as_deref())
+    }
 }
 
 pub(crate) fn serve(

@@ -173,7 +173,7 @@ async fn own_functions_and_servers_of_others_give_the_same_results_through_every
     let lines = vec![
         ("a bridge", McpClient::start_command(bridge)),
         ("toolbridge serve", McpClient::start_command(world.toolbridge(&["serve", "--session", "all"]))),
-        ("serve_stdio_async", example(&world)),
+        ("StdioServer", example(&world)),
     ];
     let lines = lines.into_iter().map(|(front, mut client)| {
         client.initialize();

@@ -5,8 +5,6 @@
 mod pinned;
 mod tools;
 
-use std::sync::Arc;
-
 use toolbridge_core::client::McpServer;
 use toolbridge_core::mcp::{LineReader, LineWriter, ServerInfo, serve, stdio};
 
@@ -21,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let info = ServerInfo::new("test").instructions("be kind");
     let (stdin, stdout, _client) = stdio()?;
-    serve(Arc::new(tools::Tools::new()?), info, LineReader::new(stdin), LineWriter::new(stdout)).await?;
+    serve(tools::Tools::new()?, info, LineReader::new(stdin), LineWriter::new(stdout)).await?;
     Ok(())
 }
 

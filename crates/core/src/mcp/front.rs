@@ -65,7 +65,6 @@ pub enum ServeError {
 /// Dropping the future cancels all running calls.
 ///
 /// ```
-/// # use std::sync::Arc;
 /// # mod toolbridge { pub use toolbridge_core::*; }
 /// # use toolbridge::{NoArgs, Toolset};
 /// use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
@@ -76,7 +75,7 @@ pub enum ServeError {
 /// let (client, server) = tokio::io::duplex(4096);
 /// let (read, write) = tokio::io::split(server);
 /// drop(client);
-/// serve(Arc::new(tools), ServerInfo::default(), LineReader::new(read), LineWriter::new(write)).await?;
+/// serve(tools, ServerInfo::default(), LineReader::new(read), LineWriter::new(write)).await?;
 /// # Ok(()) }
 /// ```
 ///
@@ -84,7 +83,7 @@ pub enum ServeError {
 ///
 /// When reading or writing fails. It is not an error if the client stops reading its answers.
 pub async fn serve(
-    source: Arc<dyn ToolSource>,
+    source: impl ToolSource,
     info: ServerInfo,
     incoming: impl Incoming,
     outgoing: impl Outgoing,
@@ -110,7 +109,7 @@ pub struct Serving {
 ///
 /// When reading or writing fails.
 pub async fn serve_with(
-    source: Arc<dyn ToolSource>,
+    source: impl ToolSource,
     Serving { info, tracer, session_id }: Serving,
     mut incoming: impl Incoming,
     outgoing: impl Outgoing,

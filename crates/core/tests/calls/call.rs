@@ -882,7 +882,7 @@ async fn combined_sources_are_one() {
 }
 
 fn dispatcher(source: impl ToolSource) -> Dispatcher {
-    Dispatcher::new(Arc::new(source), Tracer::without_file(Process::Server))
+    Dispatcher::new(source, Tracer::without_file(Process::Server))
 }
 
 /// Calls a tool as a front does.

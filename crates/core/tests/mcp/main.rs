@@ -38,12 +38,8 @@ impl Client {
     async fn start_with(tools: impl ToolSource, room: usize, capabilities: Value) -> Self {
         let (near, far) = tokio::io::duplex(room);
         let (read, write) = tokio::io::split(far);
-        let server = tokio::spawn(serve(
-            Arc::new(tools),
-            ServerInfo::default(),
-            LineReader::new(read),
-            LineWriter::new(write),
-        ));
+        let server =
+            tokio::spawn(serve(tools, ServerInfo::default(), LineReader::new(read), LineWriter::new(write)));
         let (read, writer) = tokio::io::split(near);
         let mut client = Self { lines: BufReader::with_capacity(1, read).lines(), writer, server };
         client
@@ -139,7 +135,7 @@ async fn an_answer_that_cannot_be_written_ends_the_front() {
     {
         let (mut client, incoming) = tokio::io::duplex(4096);
         let outgoing = LineWriter::new(Broken(taken, kind));
-        let serving = serve(Arc::new(chatty()), ServerInfo::default(), LineReader::new(incoming), outgoing);
+        let serving = serve(chatty(), ServerInfo::default(), LineReader::new(incoming), outgoing);
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" },
         } });

@@ -6,7 +6,6 @@ use std::time::{Instant, SystemTime};
 
 use tracing::Span;
 
-
 use super::{CallTrace, Event, Process, SPAN_TARGET, TraceError, TraceFile, What};
 use crate::ToolCall;
 
