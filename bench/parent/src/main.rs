@@ -15,7 +15,6 @@ mod talk;
 mod tools;
 
 use std::io::Write as _;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};

@@ -35,7 +35,7 @@ pub mod source;
 pub mod tool;
 pub mod toolset;
 
-pub use call::caller::Client;
+pub use call::caller::Caller;
 pub use call::context::{CallContext, States};
 pub use call::dispatcher::Dispatcher;
 pub use call::progress::Progress;

@@ -84,7 +84,7 @@ fn tools(here: &Arc<Here>, says: &str) -> Toolset {
     };
     let host = here.host.clone();
     let client = async |_: NoArgs, context: CallContext| {
-        let client = context.client().and_then(|client| client.name.clone());
+        let client = context.caller().and_then(|client| client.name.clone());
         format!("{client:?} {:?}", context.tool_use_id())
     };
     let count = async |_: NoArgs, context: CallContext| {

@@ -4,7 +4,7 @@ use async_nats::{HeaderMap, Message};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use toolbridge_core::trace::Outcome;
-use toolbridge_core::{CallMeta, Client, RawJson, ToolError};
+use toolbridge_core::{CallMeta, Caller, RawJson, ToolError};
 
 use crate::NatsError;
 
@@ -132,7 +132,7 @@ pub(crate) fn call_headers(meta: &CallMeta) -> HeaderMap {
     // Between the parts of a JSON text, a space means the same as the end of a line, which a header cannot have.
     let text = serde_json::to_string(meta).unwrap_or_default().replace(['\r', '\n'], " ");
     headers.insert(META, text);
-    if let Some(client) = &meta.client {
+    if let Some(client) = &meta.caller {
         headers.insert(CLIENT, serde_json::to_string(&**client).unwrap_or_default());
     }
     headers
@@ -142,11 +142,11 @@ pub(crate) fn call_headers(meta: &CallMeta) -> HeaderMap {
 pub(crate) fn read_meta(message: &Message) -> CallMeta {
     let meta = header(message, META).and_then(|text| serde_json::from_str(text).ok());
     let meta: CallMeta = meta.unwrap_or_default();
-    let client = header(message, CLIENT).and_then(|text| serde_json::from_str::<Client>(text).ok());
+    let client = header(message, CLIENT).and_then(|text| serde_json::from_str::<Caller>(text).ok());
     CallMeta {
         // Plain clients have it where W3C says.
         traceparent: meta.traceparent.or_else(|| header(message, TRACEPARENT)?.parse().ok()),
-        client: client.map(Into::into),
+        caller: client.map(Into::into),
         // A caller on another machine has nobody here.
         can_ask: false,
         ..meta
@@ -246,17 +246,17 @@ mod tests {
 
     #[test]
     fn the_meta_of_a_call_passes() {
-        let mut client = Client::default();
+        let mut client = Caller::default();
         client.name = Some("größe\n".into());
         let meta = CallMeta {
             tool_use_id: Some("toolu_1".into()),
             progress_token: Some(RawJson::parse("7\n").unwrap()),
-            client: Some(client.clone().into()),
+            caller: Some(client.clone().into()),
             ..CallMeta::default()
         };
         let read = read_meta(&message(call_headers(&meta)));
         assert_eq!(read.tool_use_id.as_deref(), Some("toolu_1"));
         assert_eq!(read.progress_token.unwrap().as_str(), "7");
-        assert_eq!(read.client.as_deref(), Some(&client));
+        assert_eq!(read.caller.as_deref(), Some(&client));
     }
 }

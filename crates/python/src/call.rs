@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyString};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use toolbridge::claude::is_awaited;
-use toolbridge::{Answer as Answered, CallContext, Client, RawJson, ToolError};
+use toolbridge::{Answer as Answered, CallContext, Caller, RawJson, ToolError};
 
 use crate::error::{Result, invalid};
 use crate::event_loop::{EventLoop, undelivered};
@@ -32,7 +32,7 @@ pub(crate) struct Call {
     is_awaited: bool,
     /// The tool object that Python registered; `None` for a permission.
     tool: Option<Arc<Py<PyAny>>>,
-    client: Option<Box<Client>>,
+    client: Option<Box<Caller>>,
     /// Dropped with this object, so that a call that Python drops without an answer fails instead of hanging.
     answer: Mutex<Option<oneshot::Sender<Answer>>>,
     end: Arc<Mutex<End>>,
@@ -72,7 +72,7 @@ impl Call {
     /// The client: name, version, session id and process id, each if known.
     #[getter]
     fn client(&self) -> Option<Known<'_>> {
-        let Client { name, version, session_id, pid, .. } = self.client.as_deref()?;
+        let Caller { name, version, session_id, pid, .. } = self.client.as_deref()?;
         Some((name.as_deref(), version.as_deref(), session_id.as_deref(), *pid))
     }
 
@@ -184,7 +184,7 @@ impl Asker {
     ) -> Answer {
         let failed = |message: String| Err(ToolError::new("RuntimeError", message));
         let (tool, context) = called.unzip();
-        let client = context.as_ref().and_then(CallContext::client).cloned().map(Box::new);
+        let client = context.as_ref().and_then(CallContext::caller).cloned().map(Box::new);
         let kept = context.as_ref().filter(|_| threads.is_some()).and_then(CallContext::keep_turn);
         let turn = kept.map(|turn| -> Turn { Box::new(turn) });
         let (sender, answer) = oneshot::channel();

@@ -113,7 +113,7 @@ pub use toolbridge_core::mcp;
 pub use toolbridge_core::park::{ParkError, Parked};
 #[doc(inline)]
 pub use toolbridge_core::{
-    Answer, CallContext, CallFuture, CallMeta, CancellationToken, Changes, Client, Combined, Content,
+    Answer, CallContext, CallFuture, CallMeta, Caller, CancellationToken, Changes, Combined, Content,
     FromArguments, FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs,
     Prefixed, Progress, RawJson, RegistrationError, Selection, ServerInfo, State, States, Tool, ToolCall,
     ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, hint_of,

@@ -1,15 +1,15 @@
-//! The client behind a call.
+//! Who calls.
 
 use serde::{Deserialize, Serialize};
 
-/// The program that calls a tool, as far as it is known. Handlers get it with [`CallContext::client`](crate::CallContext::client).
+/// The program that calls a tool, as far as it is known. Handlers get it with [`CallContext::caller`](crate::CallContext::caller).
 ///
 /// Clients report their own name and version, so use them for logs and for telling callers apart; only `pid` comes
 /// from the system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", expecting = "an object")]
 #[non_exhaustive]
-pub struct Client {
+pub struct Caller {
     /// What it calls itself, such as `claude-code`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

@@ -19,7 +19,7 @@ use crate::call::running::Listener;
 use crate::call::trace::{Mark, Marks};
 use crate::call::turn::Turn;
 use crate::tool::call::CallMeta;
-use crate::{Answer, Asked, Client, Pending, Progress, Question, RawJson, ToolError};
+use crate::{Answer, Asked, Caller, Pending, Progress, Question, RawJson, ToolError};
 
 /// Values that calls share, one for each type. Handlers get them with [`CallContext::state`] or as
 /// [`State`](crate::State).
@@ -60,7 +60,7 @@ pub struct CallContext {
     /// The timeout, which is paused during a question.
     clock: Option<Arc<Clock>>,
     tool_use_id: Option<String>,
-    client: Option<Arc<Client>>,
+    caller: Option<Arc<Caller>>,
     /// The caller's state, which is searched before the toolset's.
     callers: Option<Arc<States>>,
     state: Option<Arc<States>>,
@@ -84,7 +84,7 @@ impl CallContext {
             asker: None,
             clock: None,
             tool_use_id: None,
-            client: None,
+            caller: None,
             callers: None,
             state: None,
             turn: None,
@@ -180,7 +180,7 @@ impl CallContext {
 
     /// The context for one call of a toolset.
     pub(crate) fn with(self, meta: CallMeta, state: Arc<States>, cancelled: CancellationToken) -> Self {
-        Self { cancelled, tool_use_id: meta.tool_use_id, client: meta.client, state: Some(state), ..self }
+        Self { cancelled, tool_use_id: meta.tool_use_id, caller: meta.caller, state: Some(state), ..self }
     }
 
     /// Whether the call was cancelled. An asynchronous handler is dropped then anyway; a handler that blocks its
@@ -310,8 +310,8 @@ impl CallContext {
 
     /// The calling client, as far as it is known; many clients may share a session.
     #[must_use]
-    pub fn client(&self) -> Option<&Client> {
-        self.client.as_deref()
+    pub fn caller(&self) -> Option<&Caller> {
+        self.caller.as_deref()
     }
 
     /// The state of type `T`: the request's if it has one, otherwise the toolset's.

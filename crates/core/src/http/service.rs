@@ -265,8 +265,8 @@ impl Shared {
             header::check_arguments(headers, tool, &call.arguments)?;
         }
         let era = asker.era;
-        let (client, can_ask) = asker.protocol(|protocol| (protocol.client(), protocol.can_ask(era)));
-        let mut meta = CallMeta { client, can_ask, ..read_meta(call.meta.take().as_ref()) };
+        let (caller, can_ask) = asker.protocol(|protocol| (protocol.caller(), protocol.can_ask(era)));
+        let mut meta = CallMeta { caller, can_ask, ..read_meta(call.meta.take().as_ref()) };
         if meta.traceparent.is_none() {
             let header = headers.get("traceparent").and_then(|parent| parent.to_str().ok());
             meta.traceparent = header.and_then(|parent| parent.parse().ok());

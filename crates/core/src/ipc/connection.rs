@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Budget, Client};
+use crate::{Budget, Caller};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
     pub(crate) reader: FrameReader<OwnedReadHalf>,
     pub(crate) writer: FrameWriter<OwnedWriteHalf>,
     /// The client that was named on this connection.
-    pub(crate) introduced: Option<Arc<Client>>,
+    pub(crate) introduced: Option<Arc<Caller>>,
 }
 
 impl Connection {

@@ -3,7 +3,7 @@
 //! Payloads (`arguments`, `result`) are passed as slices of the frame they arrived in.
 
 use crate::trace::Outcome;
-use crate::{Answer, CallMeta, Client, Progress, Question, RawJson, ToolCall, ToolError};
+use crate::{Answer, CallMeta, Caller, Progress, Question, RawJson, ToolCall, ToolError};
 use bytes::Bytes;
 use serde::de::{Error as _, IgnoredAny, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -67,7 +67,7 @@ fn invalid(reason: String) -> IpcError {
 #[derive(Debug)]
 pub enum Request {
     /// `call_tool`; the first request of a connection may carry the client.
-    Call(ToolCall, Option<Client>),
+    Call(ToolCall, Option<Caller>),
     /// `watch_tools`, with the revision that the bridge knows.
     Watch(Option<u64>),
     /// Not a request: the answer to a question whose call has already ended.
@@ -157,7 +157,7 @@ pub fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
 }
 
 /// Writes a request, which names the client if that fits.
-pub fn write_request(call: &ToolCall, client: Option<&Client>) -> Parts {
+pub fn write_request(call: &ToolCall, client: Option<&Caller>) -> Parts {
     let name = serde_json::Value::from(&*call.name);
     let head = format!(r#"{{"method":"{CALL_TOOL}","params":{{"name":{name},"arguments":"#).into();
     let meta = json(&call.meta);
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn the_client_is_sent_once_and_an_unreadable_one_is_ignored() {
-        let mut client = Client::default();
+        let mut client = Caller::default();
         (client.name, client.session_id) = (Some("c".into()), Some("s".into()));
         let mut call = ToolCall::new("a", RawJson::empty_object());
         call.meta.tool_use_id = Some("t".into());

@@ -242,7 +242,7 @@ impl Parent {
         // An extension, like naming the client and `watch_tools`.
         call.meta.can_ask = context.can_ask() && self.is_ours;
         let can_ask = call.meta.can_ask;
-        let client = call.meta.client.take().filter(|_| self.schema.is_some());
+        let client = call.meta.caller.take().filter(|_| self.schema.is_some());
         // Checked before a connection is used for it.
         check_size(write_request(&call, None).size())?;
         let _turn = if self.is_ours { None } else { Some(self.one_at_a_time.lock().await) };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::trace::{Outcome, Tracer};
 use crate::{
-    Budget, CallEvent, CancellationToken, Client, Dispatcher, RawJson, RunningCall, ToolError, ToolSource,
+    Budget, CallEvent, Caller, CancellationToken, Dispatcher, RawJson, RunningCall, ToolError, ToolSource,
 };
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -112,7 +112,7 @@ impl Shared {
     async fn converse(&self, stream: UnixStream) -> Result<(), IpcError> {
         let pid = stream.peer_cred()?.pid().and_then(|pid| pid.try_into().ok());
         let mut connection = Connection::new(stream, self.requests.clone())?;
-        let mut client = Arc::new(Client { pid, ..Client::default() });
+        let mut caller = Arc::new(Caller { pid, ..Caller::default() });
         loop {
             let request = match connection.reader.read_frame().await {
                 Ok(Some(frame)) => read_request(&frame),
@@ -132,9 +132,9 @@ impl Shared {
                 Ok(Request::Answer) => {}
                 Ok(Request::Call(mut call, introduced)) => {
                     if let Some(introduced) = introduced {
-                        client = Arc::new(Client { pid, ..introduced });
+                        caller = Arc::new(Caller { pid, ..introduced });
                     }
-                    call.meta.client = Some(Arc::clone(&client));
+                    call.meta.caller = Some(Arc::clone(&caller));
                     self.calls.fetch_add(1, Ordering::Relaxed);
                     let name = call.name.clone();
                     tracing::debug!(tool = name, bytes = call.arguments.as_bytes().len(), "call");

@@ -254,8 +254,8 @@ impl<O: Outgoing> Front<O> {
 
     fn call(&mut self, id: &RpcId, mut call: Call) -> Result<(), ErrorData> {
         let era = self.protocol.era(call.meta.as_ref())?;
-        let (client, can_ask) = (self.protocol.client(), self.protocol.can_ask(era));
-        let meta = CallMeta { client, can_ask, ..read_meta(call.meta.take().as_ref()) };
+        let (caller, can_ask) = (self.protocol.caller(), self.protocol.can_ask(era));
+        let meta = CallMeta { caller, can_ask, ..read_meta(call.meta.take().as_ref()) };
         let reply = Arc::new(ByLine(self.outgoing.clone()));
         let (open, cancelled) = (Arc::clone(&self.open), self.runner.ended.child_token());
         let request = Request { era, id: id.clone(), reply, open, cancelled };

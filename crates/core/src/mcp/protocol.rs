@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Client, RawJson, ServerInfo};
+use crate::{Caller, RawJson, ServerInfo};
 use rmcp::ErrorData;
 use rmcp::model::{
     DiscoverResult, ErrorCode, Implementation, InitializeRequestParams, InitializeResult, ProtocolVersion,
@@ -32,7 +32,7 @@ pub(crate) struct Protocol {
     /// The client has called `initialize`.
     is_initialized: bool,
     /// How it introduced itself.
-    client: Option<Arc<Client>>,
+    caller: Option<Arc<Caller>>,
     /// The CLI's session id, if the client is the CLI.
     session_id: Option<String>,
     /// The number of this client.
@@ -49,7 +49,7 @@ impl Protocol {
         Self {
             info,
             is_initialized: false,
-            client: None,
+            caller: None,
             session_id,
             connection: None,
             asks: false,
@@ -70,8 +70,8 @@ impl Protocol {
     }
 
     /// The calling client; for stateless requests, the one that the last request named.
-    pub(crate) fn client(&self) -> Option<Arc<Client>> {
-        self.client.clone()
+    pub(crate) fn caller(&self) -> Option<Arc<Caller>> {
+        self.caller.clone()
     }
 
     /// Whether the client can ask its user, according to the last request of that era.
@@ -85,11 +85,11 @@ impl Protocol {
     fn meet(&mut self, client: Implementation) {
         let short = |text: String| Some(text.chars().take(MAX_CLIENT_CHARS).collect::<String>());
         let (name, version) = (short(client.name), short(client.version));
-        if self.client.as_ref().is_none_or(|known| known.name != name || known.version != version) {
-            let mut client = Client::default();
+        if self.caller.as_ref().is_none_or(|known| known.name != name || known.version != version) {
+            let mut client = Caller::default();
             (client.name, client.version, client.session_id) = (name, version, self.session_id.clone());
             client.connection = self.connection;
-            self.client = Some(Arc::new(client));
+            self.caller = Some(Arc::new(client));
         }
     }
 

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::call::trace::TraceParent;
-use crate::{Client, RawJson};
+use crate::{Caller, RawJson};
 
 /// One call: the tool, its arguments, and metadata from the caller.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ pub struct CallMeta {
     pub traceparent: Option<TraceParent>,
     /// The client that calls.
     #[serde(skip)]
-    pub client: Option<Arc<Client>>,
+    pub caller: Option<Arc<Caller>>,
     /// The caller can put questions to a person; nobody is asked without this.
     #[serde(deserialize_with = "is_true", skip_serializing_if = "std::ops::Not::not")]
     pub can_ask: bool,

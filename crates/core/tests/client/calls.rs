@@ -28,7 +28,7 @@ async fn the_meta_of_a_call_reaches_the_server() {
         tool_use_id: Some("toolu_1".into()),
         progress_token: Some(toolbridge_core::RawJson::parse("\"mine\"").unwrap()),
         traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().ok(),
-        client: None,
+        caller: None,
         can_ask: false,
     };
     let result = within(server.call(call, CallContext::default())).await.unwrap();

@@ -9,7 +9,7 @@ fn tools() -> Toolset {
     Toolset::builder()
         .tool("hello", "Greets", async |_: NoArgs| "hello")
         .tool("who", "Says who calls", async |_: NoArgs, context: CallContext| {
-            let client = context.client().cloned().unwrap_or_default();
+            let client = context.caller().cloned().unwrap_or_default();
             format!("{} {}", client.name.unwrap_or_default(), client.version.unwrap_or_default())
         })
         .build()

@@ -301,7 +301,7 @@ async fn a_name_that_is_too_long_for_the_cli_is_left_out() {
 async fn handlers_know_the_process_that_calls() {
     let world = World::new();
     let who = Tool::new("who", "Says who calls", async |_: NoArgs, context: CallContext| {
-        context.client().unwrap().pid.unwrap().to_string()
+        context.caller().unwrap().pid.unwrap().to_string()
     });
     let set = Toolset::builder().with(who).build().unwrap();
     let session = world.start("s", &set).await;

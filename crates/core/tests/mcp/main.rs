@@ -431,7 +431,7 @@ async fn a_subscription_is_acknowledged_told_and_ended() {
 async fn handlers_know_who_calls() {
     let tools = Toolset::builder()
         .tool("who", "Says who calls", async |_: NoArgs, context: CallContext| {
-            let client = context.client().cloned().unwrap_or_default();
+            let client = context.caller().cloned().unwrap_or_default();
             format!("{} {}", client.name.unwrap_or_default(), client.version.unwrap_or_default())
         })
         .build()

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use toolbridge_core::park::Parked;
 use toolbridge_core::{
-    CallContext, CallMeta, Client, Combined, NoArgs, Prefixed, RawJson, Selection, Tool, ToolCall,
+    CallContext, CallMeta, Caller, Combined, NoArgs, Prefixed, RawJson, Selection, Tool, ToolCall,
     ToolResult, ToolSource, Toolset,
 };
 
@@ -47,12 +47,12 @@ pub(crate) fn tools(kept: &Arc<Mutex<Vec<Value>>>) -> Toolset {
 
 pub(crate) async fn call_as(
     source: &impl ToolSource,
-    client: Option<Client>,
+    client: Option<Caller>,
     tool: &str,
     arguments: &Value,
 ) -> Result<Value, String> {
     let mut call = ToolCall::new(tool, RawJson::from(arguments));
-    call.meta = CallMeta { client: client.map(Arc::new), ..CallMeta::default() };
+    call.meta = CallMeta { caller: client.map(Arc::new), ..CallMeta::default() };
     match source.call(call, CallContext::default()).await {
         Ok(result) => Ok(result.into_result().unwrap().decode().unwrap()),
         Err(error) => Err(format!("{}: {error}", error.type_name())),
@@ -166,12 +166,12 @@ async fn kept_results_can_be_read_searched_and_saved() {
 async fn a_handle_of_another_session_is_refused() {
     let kept = Arc::default();
     let source = Parked::new(tools(&kept)).unwrap();
-    let client = |set: fn(&mut Client, u32), number| {
-        let mut client = Client::default();
+    let client = |set: fn(&mut Caller, u32), number| {
+        let mut client = Caller::default();
         set(&mut client, number);
         Some(client)
     };
-    let ways: [fn(&mut Client, u32); 3] = [
+    let ways: [fn(&mut Caller, u32); 3] = [
         |client, number| client.session_id = Some(number.to_string()),
         |client, number| client.connection = Some(u64::from(number)),
         |client, number| client.pid = Some(number),

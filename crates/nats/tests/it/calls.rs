@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use serde_json::Value;
 use toolbridge_core::trace::{Process, TraceParent, Tracer};
 use toolbridge_core::{
-    CallContext, CallEvent, CallFuture, Client, Dispatcher, NoArgs, RawJson, Tool, ToolCall, ToolList,
+    CallContext, CallEvent, CallFuture, Caller, Dispatcher, NoArgs, RawJson, Tool, ToolCall, ToolList,
     ToolResult, ToolSource, ToolSpec, Toolset,
 };
 use toolbridge_nats as nats;
@@ -89,9 +89,9 @@ async fn progress_and_the_clients_name_come_through() {
     }
     assert!(reports.is_sorted() && reports.last().unwrap() == "3", "{reports:?}");
     let mut asked = call_of("client", "{}");
-    let mut client = Client::default();
+    let mut client = Caller::default();
     client.name = Some("größe".into());
-    asked.meta.client = Some(Arc::new(client));
+    asked.meta.caller = Some(Arc::new(client));
     asked.meta.tool_use_id = Some("toolu_1".into());
     let answer = within(dispatcher.source().call(asked, CallContext::default())).await.unwrap();
     assert_eq!(text(&answer), r#"Some("größe") Some("toolu_1")"#);

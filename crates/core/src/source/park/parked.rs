@@ -257,7 +257,7 @@ impl<S: ToolSource> Parked<S> {
 
 /// The owner of the results of a call.
 fn owner_of(meta: &CallMeta) -> Owner {
-    let client = meta.client.as_ref()?;
+    let client = meta.caller.as_ref()?;
     let number = |kind: &str, number: String| Some(Arc::from(format!("{kind} {number}")));
     if let Some(session) = &client.session_id {
         return number("session", session.clone());

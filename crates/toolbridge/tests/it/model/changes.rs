@@ -64,7 +64,7 @@ async fn a_server_has_instructions_and_handlers_know_their_client() {
     for transport in BOTH {
         let world = World::new("call who {}\n---\ntext {result}");
         let who = Tool::new("who", "Says who calls", async |_: NoArgs, context: CallContext| {
-            let client = context.client().cloned().unwrap_or_default();
+            let client = context.caller().cloned().unwrap_or_default();
             format!("{} {}", client.name.unwrap_or_default(), client.session_id.is_some())
         });
         let info = ServerInfo::new("shop").version("7").instructions("Orders are numbered from 1000.");
