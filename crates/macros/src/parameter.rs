@@ -82,17 +82,12 @@ impl Parameter {
     /// The field in the arguments struct.
     pub(crate) fn field(&self) -> Option<TokenStream> {
         let attributes = &self.attributes;
-        match &self.kind {
-            Kind::Call { .. } => None,
-            Kind::Argument(name) => {
-                let type_ = &self.type_;
-                Some(quote!(#(#attributes)* #name: #type_))
-            }
-            Kind::Either(name) => {
-                let generic = self.generic();
-                Some(quote!(#(#attributes)* #name: #generic))
-            }
-        }
+        let (name, type_) = match &self.kind {
+            Kind::Call { .. } => return None,
+            Kind::Argument(name) => (name, self.type_.to_token_stream()),
+            Kind::Either(name) => (name, self.generic().to_token_stream()),
+        };
+        Some(quote!(#(#attributes)* #name: #type_))
     }
 
     fn place(&self) -> Ident {
@@ -112,14 +107,9 @@ impl Parameter {
 
     /// The name of the field, and whether it is an argument, if only the compiler knows.
     pub(crate) fn entry(&self) -> Option<TokenStream> {
-        let place = self.place();
-        match &self.kind {
-            Kind::Either(name) => {
-                let name = name.unraw().to_string();
-                Some(quote_spanned!(self.type_.span()=> (#name, #place.is_argument())))
-            }
-            _ => None,
-        }
+        let Kind::Either(name) = &self.kind else { return None };
+        let (name, place) = (name.unraw().to_string(), self.place());
+        Some(quote_spanned!(self.type_.span()=> (#name, #place.is_argument())))
     }
 
     /// Code that takes the value from `__arguments` or `__context`.

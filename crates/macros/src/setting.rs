@@ -83,10 +83,8 @@ impl Settings {
 
     /// The tool's name: from the attribute, or the function's.
     pub(crate) fn name(&self, function: &Ident) -> Result<LitStr> {
-        match &self.name {
-            Some(name) => Ok(name.clone()),
-            None => checked_name(LitStr::new(&function.unraw().to_string(), function.span())),
-        }
+        let own = || checked_name(LitStr::new(&function.unraw().to_string(), function.span()));
+        self.name.clone().map_or_else(own, Ok)
     }
 
     /// The tool's description: from the attribute, or the function's doc comment.

@@ -55,9 +55,7 @@ pub struct State<T>(pub T);
 
 impl<T: Clone + Send + Sync + 'static> FromContext for State<T> {
     fn from_context(context: &CallContext) -> Result<Self, ToolError> {
-        match context.try_state::<T>() {
-            Some(value) => Ok(Self(value.clone())),
-            None => Err(ToolError::new("ToolStateError", CallContext::no_state::<T>())),
-        }
+        let state = context.try_state::<T>().cloned().map(Self);
+        state.ok_or_else(|| ToolError::new("ToolStateError", CallContext::no_state::<T>()))
     }
 }
