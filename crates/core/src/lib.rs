@@ -56,9 +56,9 @@ pub use tool::call::{CallMeta, ToolCall};
 #[doc(hidden)]
 pub use tool::error::did_you_mean;
 pub use tool::error::{Hint, RegistrationError, ToolError, hint_of, with_causes};
-pub use tool::json::{self, MAX_RESULT_DEPTH, RawJson};
+pub use tool::json::RawJson;
 pub use tool::name::{MAX_FULL_NAME_CHARS, check_server_name, check_tool_name};
-pub use tool::result::{Content, ToolResult};
+pub use tool::result::{Content, MAX_RESULT_DEPTH, ToolResult};
 #[doc(hidden)]
 pub use tool::schema::Schema;
 pub use tool::server_info::ServerInfo;

@@ -3,7 +3,7 @@
 pub(crate) mod arguments;
 pub(crate) mod call;
 pub(crate) mod error;
-pub mod json;
+pub(crate) mod json;
 pub(crate) mod name;
 pub(crate) mod result;
 #[cfg(feature = "schema")]

@@ -1,8 +1,12 @@
 //! Results of tools.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::RawJson;
 
@@ -190,6 +194,85 @@ impl ToolResult {
     }
 }
 
+/// How deep a result may be nested; the result itself is the first level. Many clients parse JSON recursively, and
+/// fail or overflow their stack a little deeper.
+pub const MAX_RESULT_DEPTH: usize = 128;
+
+/// Checks that an object is an MCP `CallToolResult` that every client can read; says what is wrong with it.
+pub(crate) fn check_result(text: &str) -> Result<(), String> {
+    type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+    #[derive(Deserialize)]
+    struct CallToolResult<'a> {
+        #[serde(borrow)]
+        content: Vec<Members<'a>>,
+    }
+
+    let wrong = |what: &str| {
+        Err(format!(
+            "{what}; a result is an object whose `content` is a list of at least one block, an object with a `type`"
+        ))
+    };
+    if !text.starts_with('{') {
+        return wrong("it is not an object");
+    }
+    let blocks = match serde_json::from_str::<CallToolResult<'_>>(text) {
+        Ok(result) => result.content,
+        Err(error) => {
+            let members: Members<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+            let Some(content) = members.get("content") else { return wrong("it has no `content`") };
+            let Ok(blocks) = serde_json::from_str::<Vec<&RawValue>>(content.get()) else {
+                return wrong("its `content` is not a list");
+            };
+            return match blocks.iter().position(|block| !block.get().starts_with('{')) {
+                Some(place) => wrong(&format!("`content[{place}]` is not an object")),
+                None => Err(error.to_string()),
+            };
+        }
+    };
+    if blocks.is_empty() {
+        return wrong("its `content` is empty");
+    }
+    for (place, block) in blocks.iter().enumerate() {
+        let string = |key: &str| block.get(key).filter(|value| value.get().starts_with('"'));
+        let Some(kind) = string("type") else {
+            return wrong(&format!("`content[{place}]` has no `type` that is a string"));
+        };
+        let is_text = serde_json::from_str(kind.get()).is_ok_and(|kind: Cow<'_, str>| kind == "text");
+        if is_text && string("text").is_none() {
+            return wrong(&format!("`content[{place}]` is a text block without a `text` that is a string"));
+        }
+    }
+    match depth(text.as_bytes()) {
+        0..=MAX_RESULT_DEPTH => Ok(()),
+        depth => Err(format!("it is nested {depth} levels deep, the limit is {MAX_RESULT_DEPTH}")),
+    }
+}
+
+/// How many levels of objects and lists a JSON text has.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut at) = (0_usize, 0, 0);
+    while let Some(byte) = json.get(at) {
+        at += 1;
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth -= 1,
+            // Written so that the compiler makes a tight loop of it: with an iterator it takes eight times as long.
+            b'"' => loop {
+                match json.get(at) {
+                    Some(b'\\') => at += 2,
+                    Some(b'"') | None => break at += 1,
+                    Some(_) => at += 1,
+                }
+            },
+            _ => {}
+        }
+    }
+    deepest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,5 +322,89 @@ mod tests {
             result.to_json().as_str(),
             r#"{"content":[{"type":"text","text":"no"}],"structuredContent":{"n":12345678901234567890},"isError":true,"_meta":{"n":12345678901234567890}}"#
         );
+    }
+
+    const RIGHT: &str =
+        "a result is an object whose `content` is a list of at least one block, an object with a `type`";
+
+    #[track_caller]
+    fn check(text: &str, want: &str) {
+        let got = RawJson::parse(text.to_owned()).unwrap().into_result();
+        match got {
+            Ok(result) => assert_eq!((result.as_str(), want), (text.trim(), "")),
+            Err(flaw) => {
+                let (said, right) = flaw.split_once("; ").unwrap_or((&flaw, RIGHT));
+                assert_eq!((said, right), (want, RIGHT), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_has_blocks_and_each_has_a_type() {
+        check(r#"{"content":[{"type":"text","text":"a"}]}"#, "");
+        check(
+            r#" { "isError" : true , "content" : [ { "text" : [ ] , "type" : "x" } , {"type":""} ] , "x" : 1 } "#,
+            "",
+        );
+        check(r#"{"c\u006fntent":[{"\u0074ype":"text","text":""}]}"#, "");
+        for other in ["[]", "null", "7", r#""content""#, r#"[{"content":[{"type":"new"}]}]"#] {
+            check(other, "it is not an object");
+        }
+        for other in ["{}", r#"{"contents":[]}"#, r#"{"x":{"content":[{"type":"new"}]}}"#] {
+            check(other, "it has no `content`");
+        }
+        for other in ["null", "7", r#""text""#, "{}", r#"{"type":"new"}"#] {
+            check(&format!(r#"{{"content":{other}}}"#), "its `content` is not a list");
+        }
+        check(r#"{"content":[]}"#, "its `content` is empty");
+        check(r#"{"content":[ ],"isError":true}"#, "its `content` is empty");
+        for other in ["null", "7", r#""text""#, "[]", r#"[{"type":"new"}]"#] {
+            check(&format!(r#"{{"content":[{other}]}}"#), "`content[0]` is not an object");
+            check(&format!(r#"{{"content":[{{"type":"new"}},{other}]}}"#), "`content[1]` is not an object");
+        }
+        for other in
+            ["{}", r#"{"text":"type"}"#, r#"{"type":null}"#, r#"{"type":["text"]}"#, r#"{"x":{"type":"a"}}"#]
+        {
+            check(&format!(r#"{{"content":[{other}]}}"#), "`content[0]` has no `type` that is a string");
+        }
+        for other in [
+            r#"{"type":"text"}"#,
+            r#"{"type":"text","text":null}"#,
+            r#"{"text":5,"type":"text"}"#,
+            r#"{"type":"t\u0065xt","text":["a"]}"#,
+        ] {
+            let text = format!(r#"{{"content":[{{"type":"new","text":1}},{other}]}}"#);
+            check(&text, "`content[1]` is a text block without a `text` that is a string");
+        }
+        // Clients differ in which duplicate they take.
+        check(
+            r#"{"content":[{"type":"new"}],"content":[]}"#,
+            "duplicate field `content` at line 1 column 37",
+        );
+    }
+
+    #[test]
+    fn nesting_has_a_limit_wherever_it_is() {
+        let rows = [
+            // The depth of `DEEP`, and the text around it.
+            (1, r#"{"content":[{"type":"new"}],"structuredContent":DEEP}"#),
+            (1, r#"{"_meta":DEEP,"content":[{"type":"new"}]}"#),
+            (3, r#"{"content":[{"type":"new"},{"type":"new","x":DEEP}]}"#),
+            (2, r#"{"content":[{"type":"new"}],"x":{"y":1,"z":DEEP}}"#),
+        ];
+        for (around, text) in rows {
+            for (depth, want) in [
+                (MAX_RESULT_DEPTH, String::new()),
+                (MAX_RESULT_DEPTH + 1, "it is nested 129 levels deep, the limit is 128".into()),
+                (100_000, "it is nested 100000 levels deep, the limit is 128".into()),
+            ] {
+                let levels = depth - around;
+                for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
+                    let middle = if open == "[" { "" } else { "1" };
+                    let deep = format!("{}{middle}{}", open.repeat(levels), close.repeat(levels));
+                    check(&text.replace("DEEP", &deep), &want);
+                }
+            }
+        }
     }
 }
