@@ -129,7 +129,7 @@ impl<'a> RunningCall<'a> {
     }
 
     /// The next question, if one is pending.
-    pub fn try_question(&mut self) -> Option<Asked> {
+    pub(crate) fn try_question(&mut self) -> Option<Asked> {
         self.listener.questions.as_mut()?.try_recv().ok()
     }
 

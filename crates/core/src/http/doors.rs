@@ -24,9 +24,9 @@ impl Doors {
     /// Checks `Host` and `Origin`.
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         let host = match one(headers, HOST.as_str())? {
-            Some(host) => Place::read(host),
+            Some(host) => HostPort::read(host),
             // HTTP/2 has no such header.
-            None => uri.authority().and_then(|host| Place::read(host.as_str())),
+            None => uri.authority().and_then(|host| HostPort::read(host.as_str())),
         };
         let Some(host) = host else {
             return Err(Refusal::because(StatusCode::BAD_REQUEST, "the header `Host` must name a host"));
@@ -40,9 +40,11 @@ impl Doors {
             return Ok(());
         }
         let port = if origin.starts_with("https:") { 443 } else { 80 };
-        let place =
-            origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")).and_then(Place::read);
-        let is_same = |place: &Place| {
+        let place = origin
+            .strip_prefix("http://")
+            .or_else(|| origin.strip_prefix("https://"))
+            .and_then(HostPort::read);
+        let is_same = |place: &HostPort| {
             place.name == host.name && place.port.unwrap_or(port) == host.port.unwrap_or(port)
         };
         if place.is_some_and(|place| place.is_loopback() || is_same(&place)) {
@@ -56,12 +58,12 @@ impl Doors {
 
 /// A host with an optional port.
 #[derive(Debug, PartialEq)]
-struct Place {
+struct HostPort {
     name: String,
     port: Option<u16>,
 }
 
-impl Place {
+impl HostPort {
     fn read(text: &str) -> Option<Self> {
         let place: Authority = text.parse().ok()?;
         // `user@host` is not allowed.

@@ -114,67 +114,43 @@ pub(crate) fn version_of(meta: &RawJson) -> Option<String> {
     Some(meta.decode::<Version>().ok()?.version)
 }
 
-/// What a request's body contains that the headers must repeat.
-pub(crate) struct Said<'a> {
-    pub(crate) method: &'a str,
-    /// The tool, if it is a call.
-    pub(crate) name: Option<&'a str>,
-    pub(crate) version: Option<&'a str>,
-}
-
-/// Whether a request is one without a session. Its headers and its body must agree on that, and on its content.
-pub(crate) fn check_request(headers: &HeaderMap, said: &Said<'_>) -> Result<bool, Refusal> {
+/// Whether a request is one without a session. Its headers and its body, with this version, method and tool, must agree
+/// on that, and on its content.
+pub(crate) fn check_request(
+    headers: &HeaderMap,
+    in_body: Option<&str>,
+    method: &str,
+    tool: Option<&str>,
+) -> Result<bool, Refusal> {
     let mismatch =
         |text: String| Refusal::new(StatusCode::BAD_REQUEST, ErrorData::header_mismatch(text, None));
-    let named = match said.version {
+    let agrees = |header: &str, named: Option<&str>, place: &str, said: &str| match named {
+        None => Err(mismatch(format!("the header `{header}: {said}` is missing, and {place} names it"))),
+        Some(named) if named != said => {
+            Err(mismatch(format!("the header `{header}` names `{named}`, and {place} `{said}`")))
+        }
+        Some(_) => Ok(()),
+    };
+    let named = match in_body {
         // An unsupported version in the body gets a response that lists the supported ones.
         Some(_) => one(headers, VERSION)?,
         None => version(headers)?,
     };
-    match (named, said.version) {
-        (Some(named), Some(version)) if named != version => {
-            return Err(mismatch(format!(
-                "the header `MCP-Protocol-Version` names `{named}`, and `_meta` names `{version}`"
-            )));
-        }
-        (None, Some(version)) => {
-            return Err(mismatch(format!(
-                "the header `MCP-Protocol-Version: {version}` is missing, and `_meta` names that version"
-            )));
-        }
-        _ => {}
+    if let Some(in_body) = in_body {
+        agrees("MCP-Protocol-Version", named, "`_meta`", in_body)?;
     }
-    // An unknown version is refused later, with an error that names it.
-    let is_sessionless = said.version.is_some_and(|version| !is_known(version) || is_stateless(version))
-        || named.is_some_and(is_stateless)
-        || said.method == "server/discover";
     if !named.is_some_and(is_stateless) {
-        return Ok(is_sessionless);
+        // An unknown version is refused later, with an error that names it.
+        let is_sessionless = in_body.is_some_and(|version| !is_known(version) || is_stateless(version));
+        return Ok(is_sessionless || method == "server/discover");
     }
-    match one(headers, METHOD)
-        .map_err(|_| mismatch("the header `Mcp-Method` must have one plain value".into()))?
-    {
-        None => return Err(mismatch(format!("the header `Mcp-Method: {}` is missing", said.method))),
-        Some(method) if method != said.method => {
-            return Err(mismatch(format!(
-                "the header `Mcp-Method` names `{method}`, and the message `{}`",
-                said.method
-            )));
-        }
-        Some(_) => {}
+    let named = coded(headers, METHOD).map_err(mismatch)?;
+    agrees("Mcp-Method", named.as_deref(), "the message", method)?;
+    if let Some(tool) = tool {
+        let named = coded(headers, NAME).map_err(mismatch)?;
+        agrees("Mcp-Name", named.as_deref(), "the message", tool)?;
     }
-    if let Some(name) = said.name {
-        match coded(headers, NAME).map_err(mismatch)? {
-            None => return Err(mismatch("the header `Mcp-Name` with the tool's name is missing".into())),
-            Some(named) if named != name => {
-                return Err(mismatch(format!(
-                    "the header `Mcp-Name` names `{named}`, and the message `{name}`"
-                )));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(is_sessionless)
+    Ok(true)
 }
 
 /// A header's value, which is in Base64 if it cannot be written plainly.

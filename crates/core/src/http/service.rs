@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::fmt::Display;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use crate::http::body::{self, Response, empty, json};
 use crate::http::builder::{Builder, Limits};
 use crate::http::call::{CallResponse, Runner};
 use crate::http::doors::Doors;
-use crate::http::header::{self, Said, version_of};
+use crate::http::header::{self, version_of};
 use crate::http::metrics::Metrics;
 use crate::http::refusal::Refusal;
 use crate::http::session::{Session, Sessions};
@@ -28,10 +28,9 @@ use crate::http::stream::ChangeStream;
 use crate::mcp::call::{self, Refused};
 use crate::mcp::front::{LAST_CALLS, LIST_CACHE_HINTS, MAX_ARGUMENT_BYTES};
 use crate::mcp::protocol::Protocol;
-use crate::mcp::rpc::{Call, Era, Message, RpcId, answer_parts, invalid_params, read, read_meta, write_list};
+use crate::mcp::rpc::{Call, Era, Message, RpcId, answer_parts, invalid_params, read, read_meta};
 use crate::mcp::subscription::{LIST_CHANGED, Subscriptions};
-use crate::trace::What;
-use crate::{Budget, CallMeta, CancellationToken, Dispatcher, RawJson, ServerInfo, ToolList};
+use crate::{Budget, CallMeta, CancellationToken, Dispatcher, RawJson, ServerInfo};
 
 /// The number of calls that may run or wait, per call that may run.
 const WAITING: usize = 8;
@@ -63,8 +62,6 @@ pub(crate) struct Shared {
     /// For answers until they are sent.
     pub(crate) answers: Budget,
     pub(crate) metrics: Metrics,
-    /// The answer to `tools/list`, and the list it was written from.
-    list: Mutex<Option<(ToolList, RawJson)>>,
     /// Cancelled when no new requests are accepted.
     pub(crate) closing: CancellationToken,
 }
@@ -85,7 +82,6 @@ impl McpService {
             bodies: Budget::new(MAX_ARGUMENT_BYTES),
             answers: Budget::new(MAX_ANSWER_BYTES),
             metrics: Metrics::default(),
-            list: Mutex::default(),
             closing: CancellationToken::new(),
         }))
     }
@@ -238,10 +234,11 @@ impl Shared {
         &self,
         headers: &HeaderMap,
         principal: &Principal,
-        said: &Said<'_>,
+        (method, tool): (&str, Option<&str>),
         meta: Option<&RawJson>,
     ) -> Result<Asker, Refusal> {
-        let is_sessionless = header::check_request(headers, said)?;
+        let version = meta.and_then(version_of);
+        let is_sessionless = header::check_request(headers, version.as_deref(), method, tool)?;
         let session = if is_sessionless { None } else { Some(self.session(headers, principal)?) };
         let mut asker =
             Asker { session, protocol: Protocol::new(self.info.clone(), None), era: Era::Stateless };
@@ -256,9 +253,8 @@ impl Shared {
         id: &RpcId,
         mut call: Call,
     ) -> Result<Response, Refusal> {
-        let version = call.meta.as_ref().and_then(version_of);
-        let said = Said { method: "tools/call", name: Some(&call.name), version: version.as_deref() };
-        let mut asker = self.meet(headers, principal, &said, call.meta.as_ref())?;
+        let tool = Some(call.name.as_str());
+        let mut asker = self.meet(headers, principal, ("tools/call", tool), call.meta.as_ref())?;
         if asker.era == Era::Stateless
             && let Some(tool) = self.runner.dispatcher.source().tools().get(&call.name)
         {
@@ -298,32 +294,16 @@ impl Shared {
         meta: Option<&RawJson>,
         has_cursor: bool,
     ) -> Result<Response, Refusal> {
-        let version = meta.and_then(version_of);
-        let said = Said { method: "tools/list", name: None, version: version.as_deref() };
-        let asker = self.meet(headers, principal, &said, meta)?;
+        let asker = self.meet(headers, principal, ("tools/list", None), meta)?;
         if has_cursor {
             let text = "the list has one page, so there is no such `cursor`";
             return Err(Refusal::new(StatusCode::OK, invalid_params(text)));
         }
-        let (tools, list) = self.written_list();
-        self.runner.dispatcher.tracer().note(|| What::list(id.key.as_str(), &tools, &list));
+        let (tools, list) = self.runner.list(id);
         if let Some(session) = &asker.session {
             session.see(tools);
         }
         self.answered(id, asker.era, LIST_CACHE_HINTS, &list)
-    }
-
-    fn written_list(&self) -> (ToolList, RawJson) {
-        let tools = self.runner.dispatcher.source().tools();
-        let mut kept = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*kept {
-            Some((of, list)) if of.is(&tools) => (tools, list.clone()),
-            _ => {
-                let list = write_list(&tools);
-                *kept = Some((tools.clone(), list.clone()));
-                (tools, list)
-            }
-        }
     }
 
     /// Answers a request other than `tools/call` and `tools/list`.
@@ -338,8 +318,7 @@ impl Shared {
         if method == "initialize" && !version.as_deref().is_some_and(header::is_stateless) {
             return self.initialize(headers, principal, (id, meta), message);
         }
-        let said = Said { method, name: None, version: version.as_deref() };
-        let mut asker = self.meet(headers, principal, &said, meta)?;
+        let mut asker = self.meet(headers, principal, (method, None), meta)?;
         if method == "subscriptions/listen" && asker.era == Era::Stateless {
             let mut subscription = Subscriptions::default();
             let first = subscription.open(id, message).map_err(|error| asker.refusal(error))?;

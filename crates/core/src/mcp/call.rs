@@ -11,10 +11,11 @@ use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
 use crate::mcp::question::{Questions, Round};
-use crate::mcp::rpc::{Call, Era, IdKey, Retry, RpcId, invalid_params, invalid_request};
+use crate::mcp::rpc::{Call, Era, IdKey, Retry, RpcId, invalid_params, invalid_request, write_list};
+use crate::trace::What;
 use crate::{
     CallEvent, CallMeta, CancellationToken, Dispatcher, Progress, RawJson, RunningCall, ToolCall, ToolError,
-    ToolResult,
+    ToolList, ToolResult,
 };
 
 /// How long a call waits for the client to retry it with the answers.
@@ -113,6 +114,8 @@ pub(crate) struct CallRunner<R, K> {
     /// Calls that wait until their clients retry, by the state that identifies each.
     waiting: Mutex<HashMap<String, Waiting<R, K>>>,
     max_waiting: usize,
+    /// The answer to `tools/list`, and the list it was written from.
+    list: Mutex<Option<(ToolList, RawJson)>>,
     /// Cancelled when no client will retry.
     pub(crate) ended: CancellationToken,
 }
@@ -134,7 +137,29 @@ struct Retried<R> {
 impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> CallRunner<R, K> {
     pub(crate) fn new(dispatcher: Dispatcher, max_calls: usize, max_waiting: usize) -> Self {
         let (slots, ended) = (Arc::new(Semaphore::new(max_calls)), CancellationToken::new());
-        Self { dispatcher, slots, max_calls, waiting: Mutex::default(), max_waiting, ended }
+        Self {
+            dispatcher,
+            slots,
+            max_calls,
+            waiting: Mutex::default(),
+            max_waiting,
+            list: Mutex::default(),
+            ended,
+        }
+    }
+
+    /// The tools, and the result of `tools/list` for the request `id`.
+    pub(crate) fn list(&self, id: &RpcId) -> (ToolList, RawJson) {
+        let tools = self.dispatcher.source().tools();
+        let list = {
+            let mut written = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*written {
+                Some((of, list)) if of.is(&tools) => list.clone(),
+                _ => written.insert((tools.clone(), write_list(&tools))).1.clone(),
+            }
+        };
+        self.dispatcher.tracer().note(|| What::list(id.key.as_str(), &tools, &list));
+        (tools, list)
     }
 
     /// Starts a call; the returned future runs it to its answer, or until it is cancelled.

@@ -17,7 +17,6 @@ use crate::mcp::protocol::Protocol;
 use crate::mcp::question::MAX_QUESTIONS;
 use crate::mcp::rpc::{
     Call, Era, Message, RpcId, answer_parts, error_line, invalid_params, invalid_request, read, read_meta,
-    write_list,
 };
 use crate::mcp::subscription::{LIST_CHANGED, Subscriptions};
 use crate::trace::{Outcome, Process, Tracer, What};
@@ -124,7 +123,7 @@ pub async fn serve_with(
         protocol: Protocol::new(info, session_id).lasting(),
         arguments: Budget::new(MAX_ARGUMENT_BYTES),
         replies: Arc::new(Semaphore::new(MAX_REPLIES)),
-        list: None,
+        listed: None,
         changes: None,
         subscriptions: Subscriptions::default(),
         notifying: Arc::new(Semaphore::new(1)),
@@ -179,8 +178,8 @@ struct Front<O> {
     arguments: Budget,
     /// Limits the protocol answers that wait for a client that does not read.
     replies: Arc<Semaphore>,
-    /// The answer to `tools/list`, and the list it was written from.
-    list: Option<(ToolList, RawJson)>,
+    /// The list that the client got last.
+    listed: Option<ToolList>,
     /// Followed once the client has requested the list or subscribed.
     changes: Option<Changes>,
     subscriptions: Subscriptions,
@@ -284,15 +283,8 @@ impl<O: Outgoing> Front<O> {
         if has_cursor {
             return Err(invalid_params("the list has one page, so there is no such `cursor`"));
         }
-        let tools = self.runner.dispatcher.source().tools();
-        let list = match &self.list {
-            Some((of, list)) if of.is(&tools) => list.clone(),
-            _ => {
-                let list = write_list(&tools);
-                self.list.insert((tools.clone(), list)).1.clone()
-            }
-        };
-        self.runner.dispatcher.tracer().note(|| What::list(id.key.as_str(), &tools, &list));
+        let (tools, list) = self.runner.list(id);
+        self.listed = Some(tools);
         self.answer(id, era, LIST_CACHE_HINTS, &list);
         self.follow();
         Ok(())
@@ -339,7 +331,7 @@ impl<O: Outgoing> Front<O> {
         let source = self.runner.dispatcher.source();
         self.changes.get_or_insert_with(|| source.changes());
         // It may have changed before the client was to be notified.
-        if self.list.as_ref().is_some_and(|(of, _)| !of.is(&source.tools())) {
+        if self.listed.as_ref().is_some_and(|listed| !listed.is(&source.tools())) {
             self.list_changed();
         }
     }

@@ -23,4 +23,4 @@ pub(crate) mod subscription;
 pub use crate::ServerInfo;
 pub use front::{MAX_CALLS_IN_FLIGHT, ServeError, Serving, serve, serve_with};
 pub use line::{Incoming, LineReader, LineTooLong, LineWriter, MAX_LINE_BYTES, Outgoing};
-pub use stdio::{Stdin, StdioClient, Stdout, stdio};
+pub use stdio::{Stdin, Stdio, StdioClient, Stdout, stdio};

@@ -54,24 +54,23 @@ pub fn stdio() -> io::Result<(Stdin, Stdout, StdioClient)> {
         traffic: Arc::default(),
     };
     let traffic = || Arc::clone(&client.traffic);
-    let input = Stdin { input, traffic: traffic(), _flags: flags_in };
-    let output = Stdout { output, traffic: traffic(), _flags: flags_out };
+    let input = Stdio { io: input, traffic: traffic(), _flags: flags_in };
+    let output = Stdio { io: output, traffic: traffic(), _flags: flags_out };
     Ok((input, output, client))
 }
 
-/// This process's stdin.
-pub struct Stdin {
-    input: Pin<Box<dyn AsyncRead + Send>>,
+/// This process's stdin or stdout.
+pub struct Stdio<T: ?Sized> {
+    io: Pin<Box<T>>,
     traffic: Arc<Notify>,
     _flags: Flags,
 }
 
+/// This process's stdin.
+pub type Stdin = Stdio<dyn AsyncRead + Send>;
+
 /// This process's stdout.
-pub struct Stdout {
-    output: Pin<Box<dyn AsyncWrite + Send>>,
-    traffic: Arc<Notify>,
-    _flags: Flags,
-}
+pub type Stdout = Stdio<dyn AsyncWrite + Send>;
 
 /// The processes that need this one: the one that started it, and the reader of its stdout.
 #[derive(Debug)]
@@ -207,7 +206,7 @@ impl AsyncRead for Stdin {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = self.input.as_mut().poll_read(cx, buf);
+        let read = self.io.as_mut().poll_read(cx, buf);
         // Only if something was read; otherwise the notification would wake the check for nothing.
         if read.is_ready() {
             self.traffic.notify_one();
@@ -218,7 +217,7 @@ impl AsyncRead for Stdin {
 
 impl AsyncWrite for Stdout {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = self.output.as_mut().poll_write(cx, bytes);
+        let written = self.io.as_mut().poll_write(cx, bytes);
         if written.is_ready() {
             self.traffic.notify_one();
         }
@@ -226,7 +225,7 @@ impl AsyncWrite for Stdout {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.output.as_mut().poll_flush(cx)
+        self.io.as_mut().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

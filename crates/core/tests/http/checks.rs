@@ -145,11 +145,7 @@ async fn headers_and_message_must_agree() {
             &|client, _| client.set("mcp-method", "ping"),
             (400, -32020, "names `ping`, and the message `tools/call`"),
         ),
-        (
-            "no name",
-            &|client, _| client.unset("mcp-name"),
-            (400, -32020, "`Mcp-Name` with the tool's name is missing"),
-        ),
+        ("no name", &|client, _| client.unset("mcp-name"), (400, -32020, "`Mcp-Name: there` is missing")),
         (
             "name",
             &|client, _| client.set("mcp-name", "hello"),
@@ -185,7 +181,7 @@ async fn headers_and_message_must_agree() {
         (
             "version",
             &|client, _| client.set("mcp-protocol-version", "2025-11-25"),
-            (400, -32020, "names `2025-11-25`, and `_meta` names `2026-07-28`"),
+            (400, -32020, "names `2025-11-25`, and `_meta` `2026-07-28`"),
         ),
         (
             "meta",

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use serde::Serialize;
+use serde_json::{Map, Value};
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -37,22 +39,16 @@ impl Marks {
 /// The trace of one call in one process. Dropping it records how the call ended: as cancelled, unless its
 /// answer has been written.
 #[derive(Debug)]
-pub struct CallTrace {
+pub(crate) struct CallTrace {
     tracer: Tracer,
-    call: Call,
     own: TraceParent,
     marks: Arc<Marks>,
-    outcome: Outcome,
-    error_type: Option<String>,
-    result_bytes: Option<u64>,
-    ended: Option<u64>,
-    written: Option<u64>,
+    end: CallEnd,
 }
 
 impl CallTrace {
     pub(super) fn new(tracer: Tracer, received: Instant, new: &ToolCall, request_id: Option<&str>) -> Self {
         let process = tracer.process().as_str();
-        let (tool, arguments_bytes) = (short(&new.name), new.arguments.as_bytes().len() as u64);
         let around = tracer.around();
         let entered = around.as_ref().map(Span::enter);
         let span = tracing::info_span!(
@@ -64,11 +60,11 @@ impl CallTrace {
             trace_id = Empty,
             span_id = Empty,
             parent_span_id = Empty,
-            tool,
+            tool = Empty,
             tool_use_id = Empty,
             request_id = Empty,
             host = Empty,
-            arguments_bytes,
+            arguments_bytes = Empty,
             outcome = Empty,
             error_type = Empty,
             result_bytes = Empty,
@@ -86,100 +82,55 @@ impl CallTrace {
             trace_id: format!("{:032x}", own.trace_id),
             span_id: format!("{:016x}", own.span_id),
             parent_span_id: parent.map(|parent| format!("{:016x}", parent.span_id)),
-            tool,
+            tool: short(&new.name),
             tool_use_id: new.meta.tool_use_id.as_deref().map(short),
             request_id: request_id.map(short),
-            arguments_bytes,
+            arguments_bytes: new.arguments.as_bytes().len() as u64,
         };
-        span.record("trace_id", &call.trace_id).record("span_id", &call.span_id);
-        let texts = [
-            ("parent_span_id", &call.parent_span_id),
-            ("tool_use_id", &call.tool_use_id),
-            ("request_id", &call.request_id),
-        ];
-        for (name, text) in texts {
-            if let Some(text) = text {
-                span.record(name, text);
-            }
+        if !span.is_disabled() {
+            record(&span, &call, &Map::new());
         }
         tracer.note(|| What::CallStart(call.clone()));
-        let marks = Marks {
-            received,
-            span,
-            began: Mark::default(),
-            sent: Mark::default(),
-            answered: Mark::default(),
-        };
-        Self {
-            tracer,
-            call,
-            own,
-            marks: Arc::new(marks),
-            outcome: Outcome::Cancelled,
-            error_type: None,
-            result_bytes: None,
-            ended: None,
-            written: None,
-        }
+        let [began, sent, answered] = [const { Mark::new(0) }; 3];
+        let marks = Arc::new(Marks { received, span, began, sent, answered });
+        Self { tracer, own, marks, end: CallEnd::new(call) }
     }
 
     /// What the next process needs to be part of the same trace.
-    #[must_use]
-    pub fn traceparent(&self) -> TraceParent {
+    pub(crate) fn traceparent(&self) -> TraceParent {
         self.own
     }
 
     /// Lets the code that runs the call with this context set timestamps.
-    pub fn follow(&self, context: &mut CallContext) {
+    pub(crate) fn follow(&self, context: &mut CallContext) {
         context.follow(Arc::clone(&self.marks));
     }
 
     /// Records the machine that runs the call, where there are several.
-    pub fn at_host(&self, host: &str) {
+    pub(crate) fn at_host(&self, host: &str) {
         self.marks.span.record("host", short(host));
     }
 
     /// The outcome is known.
-    pub fn ended(&mut self, outcome: &Result<RawJson, ToolError>) {
-        self.ended = Some(self.marks.now());
-        self.outcome = Outcome::of(outcome);
+    pub(crate) fn ended(&mut self, outcome: &Result<RawJson, ToolError>) {
+        self.end.ended_ns = Some(self.marks.now());
+        self.end.outcome = Outcome::of(outcome);
         match outcome {
             // Without the result itself, which may be long, and wait to be read.
-            Ok(result) => self.result_bytes = Some(result.as_bytes().len() as u64),
-            Err(error) => self.error_type = Some(class(error.type_name()).to_owned()),
+            Ok(result) => self.end.result_bytes = Some(result.as_bytes().len() as u64),
+            Err(error) => self.end.error_type = Some(class(error.type_name()).to_owned()),
         }
     }
 
     /// The answer has been written.
-    pub fn written(mut self) {
-        self.written = Some(self.marks.now());
+    pub(crate) fn written(mut self) {
+        self.end.written_ns = Some(self.marks.now());
     }
 
     /// The call was refused.
-    pub fn refused(mut self, error_type: &str) {
-        self.outcome = Outcome::Refused;
-        self.error_type = Some(class(error_type).to_owned());
-    }
-
-    fn end(&mut self) -> CallEnd {
-        let moment = |mark: &Mark| Some(mark.load(Ordering::Relaxed)).filter(|moment| *moment > 0);
-        let total_ns = self.marks.now();
-        // Its caller has not got the outcome.
-        if self.written.is_none() && self.outcome != Outcome::Refused {
-            (self.outcome, self.error_type) = (Outcome::Cancelled, None);
-        }
-        CallEnd {
-            call: std::mem::take(&mut self.call),
-            outcome: self.outcome,
-            error_type: self.error_type.take(),
-            result_bytes: self.result_bytes,
-            began_ns: moment(&self.marks.began),
-            sent_ns: moment(&self.marks.sent),
-            answered_ns: moment(&self.marks.answered),
-            ended_ns: self.ended,
-            written_ns: self.written,
-            total_ns: self.written.unwrap_or(total_ns),
-        }
+    pub(crate) fn refused(mut self, error_type: &str) {
+        self.end.outcome = Outcome::Refused;
+        self.end.error_type = Some(class(error_type).to_owned());
     }
 }
 
@@ -192,30 +143,36 @@ fn exported_as(_: &Span, _: Option<TraceParent>) -> Option<TraceParent> {
     None
 }
 
+/// Records what a line of the trace says in the span, except for what it `has` already; returns it.
+fn record(span: &Span, line: &impl Serialize, has: &Map<String, Value>) -> Map<String, Value> {
+    let Ok(Value::Object(members)) = serde_json::to_value(line) else { return Map::new() };
+    for (name, value) in members.iter().filter(|(name, _)| !has.contains_key(*name)) {
+        match value {
+            Value::String(text) => span.record(&**name, text),
+            value => span.record(&**name, value.as_u64()),
+        };
+    }
+    members
+}
+
 impl Drop for CallTrace {
     fn drop(&mut self) {
-        let end = self.end();
-        let span = &self.marks.span;
-        span.record("outcome", end.outcome.as_str()).record("total_ns", end.total_ns);
-        if end.outcome != Outcome::Ok {
-            span.record("otel.status_code", "ERROR");
+        let (end, marks) = (&mut self.end, &self.marks);
+        // Its caller has not got the outcome.
+        if end.written_ns.is_none() && end.outcome != Outcome::Refused {
+            (end.outcome, end.error_type) = (Outcome::Cancelled, None);
         }
-        if let Some(error_type) = &end.error_type {
-            span.record("error_type", error_type);
-        }
-        let numbers = [
-            ("result_bytes", end.result_bytes),
-            ("began_ns", end.began_ns),
-            ("sent_ns", end.sent_ns),
-            ("answered_ns", end.answered_ns),
-            ("ended_ns", end.ended_ns),
-            ("written_ns", end.written_ns),
-        ];
-        for (name, number) in numbers {
-            if let Some(number) = number {
-                span.record(name, number);
+        let moment = |mark: &Mark| Some(mark.load(Ordering::Relaxed)).filter(|moment| *moment > 0);
+        (end.began_ns, end.sent_ns) = (moment(&marks.began), moment(&marks.sent));
+        end.answered_ns = moment(&marks.answered);
+        end.total_ns = end.written_ns.unwrap_or_else(|| marks.now());
+        if !marks.span.is_disabled() {
+            let begun = record(&Span::none(), &end.call, &Map::new());
+            record(&marks.span, end, &begun);
+            if end.outcome != Outcome::Ok {
+                marks.span.record("otel.status_code", "ERROR");
             }
         }
-        self.tracer.note(|| What::CallEnd(end));
+        self.tracer.note(|| What::CallEnd(self.end.clone()));
     }
 }

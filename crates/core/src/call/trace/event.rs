@@ -144,6 +144,24 @@ pub struct CallEnd {
     pub total_ns: u64,
 }
 
+impl CallEnd {
+    /// Nothing is known of the end yet.
+    pub(super) fn new(call: Call) -> Self {
+        Self {
+            call,
+            outcome: Outcome::Cancelled,
+            error_type: None,
+            result_bytes: None,
+            began_ns: None,
+            sent_ns: None,
+            answered_ns: None,
+            ended_ns: None,
+            written_ns: None,
+            total_ns: 0,
+        }
+    }
+}
+
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -49,8 +49,6 @@ pub fn trace_path(given: Option<&Path>) -> Option<PathBuf> {
 pub struct TraceFile {
     path: PathBuf,
     file: File,
-    /// The last line is incomplete because the disk was full.
-    is_torn: AtomicBool,
     has_warned: AtomicBool,
 }
 
@@ -83,12 +81,7 @@ impl TraceFile {
         if owner != own {
             return Err(failed(format!("it belongs to user {owner}, this process runs as user {own}")));
         }
-        Ok(Self {
-            path: path.into(),
-            file: file.into(),
-            is_torn: AtomicBool::new(false),
-            has_warned: AtomicBool::new(false),
-        })
+        Ok(Self { path: path.into(), file: file.into(), has_warned: AtomicBool::new(false) })
     }
 
     /// The file's path.
@@ -100,17 +93,11 @@ impl TraceFile {
     /// Writes one line. If the disk is full, calls continue; a warning is logged once.
     pub(super) fn write(&self, event: &Event) {
         let mut line = Vec::with_capacity(512);
-        if self.is_torn.load(Ordering::Relaxed) {
-            line.push(b'\n');
-        }
         serde_json::to_writer(&mut line, event).expect("strings and numbers can always be written");
         line.push(b'\n');
         match (&self.file).write(&line) {
-            Ok(count) if count == line.len() => self.is_torn.store(false, Ordering::Relaxed),
-            Ok(count) => {
-                self.is_torn.store(count > 0, Ordering::Relaxed);
-                self.warn(&"only a part of a line was written");
-            }
+            Ok(count) if count == line.len() => {}
+            Ok(_) => self.warn(&"only a part of a line was written"),
             Err(error) => self.warn(&error),
         }
     }
@@ -168,28 +155,9 @@ mod tests {
     #[test]
     fn a_full_disk_is_reported_once_and_fails_no_call() {
         let file = File::options().write(true).open("/dev/full").unwrap();
-        let full = TraceFile {
-            path: "/dev/full".into(),
-            file,
-            is_torn: AtomicBool::new(false),
-            has_warned: AtomicBool::new(false),
-        };
+        let full = TraceFile { path: "/dev/full".into(), file, has_warned: AtomicBool::new(false) };
         full.write(&event(1));
         full.write(&event(2));
         assert!(full.has_warned.load(Ordering::Relaxed));
-    }
-
-    #[test]
-    fn the_line_after_a_torn_one_is_whole() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("trace.jsonl");
-        let file = TraceFile::open(&path).unwrap();
-        (&file.file).write_all(b"{\"event\":\"fr").unwrap();
-        file.is_torn.store(true, Ordering::Relaxed);
-        file.write(&event(1));
-        file.write(&event(2));
-        let text = std::fs::read_to_string(&path).unwrap();
-        let whole = text.lines().filter(|line| serde_json::from_str::<Event>(line).is_ok()).count();
-        assert_eq!((text.lines().count(), whole), (3, 2));
     }
 }

@@ -1,8 +1,8 @@
 //! Traces: one line of JSON for each event, and the same as spans of `tracing`. Payloads are never included.
 //!
 //! A [`Tracer`] belongs to a front: the parent's end of a socket, or the bridge's MCP server. It writes to a file
-//! ([`TraceFile`]) that both processes share, and opens a span for each call. A [`CallTrace`] follows one call
-//! through its front; [`TraceParent`] connects the two sides of a call, on the wire and in the file. When tracing
+//! ([`TraceFile`]) that both processes share, and opens a span for each call. A call is followed
+//! through its front by its [`RunningCall`](crate::RunningCall); [`TraceParent`] connects the two sides of a call, on the wire and in the file. When tracing
 //! is off, a call costs a check of two flags: no clock is read and nothing is allocated.
 
 mod call;
@@ -13,8 +13,7 @@ mod otel;
 mod parent;
 mod tracer;
 
-pub use call::CallTrace;
-pub(crate) use call::{Mark, Marks};
+pub(crate) use call::{CallTrace, Mark, Marks};
 pub use event::{Call, CallEnd, Event, Outcome, Process, What};
 pub use file::{TraceError, TraceFile, trace_path};
 pub use parent::TraceParent;

@@ -64,7 +64,6 @@ impl Tracer {
     }
 
     /// Starts the trace of a call that arrived at `received`.
-    #[must_use]
     pub(crate) fn call(&self, received: Instant, call: &ToolCall, request_id: Option<&str>) -> CallTrace {
         CallTrace::new(self.clone(), received, call, request_id)
     }
