@@ -17,7 +17,6 @@ pub struct Listener {
 
 impl Listener {
     /// Runs `call`, which was given the context that this listens to.
-    #[must_use]
     pub fn follow(self, call: CallFuture<'_>) -> RunningCall<'_> {
         RunningCall { call, listener: self, outcome: None, trace: None, permit: None, cancelled: None }
     }
