@@ -206,7 +206,7 @@ impl<O: Outgoing> Reply for ByLine<O> {
 
     /// A client that does not read any more fails its calls.
     async fn closed(&self) {
-        pending().await;
+        pending::<()>().await;
     }
 }
 
