@@ -20,14 +20,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Reading order: `parked.rs` (the source), `outcome.rs` (which results are kept), `shelf.rs` (where),
-//! `handle.rs` and `place.rs` (how a handle is replaced), `tools.rs` (the three tools).
+//! Reading order: `parked.rs` (the source), `long.rs` (which results are kept), `store.rs` (where), `expand.rs` (how
+//! a handle is replaced), `tools.rs` (the three tools).
 
-mod handle;
-mod outcome;
+mod expand;
+mod long;
 mod parked;
-mod place;
-mod shelf;
+mod store;
 mod tools;
 
 pub use parked::{ParkError, Parked};

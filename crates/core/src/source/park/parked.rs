@@ -1,24 +1,22 @@
 //! A source that keeps large results.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::{error, io};
+use std::sync::{Arc, OnceLock};
+use std::{fmt, io};
 
-use crate::{
-    Budget, CallContext, CallFuture, CallMeta, Changes, DerivedList, DuplicateName, RawJson,
-    RegistrationError, ToolCall, ToolError, ToolList, ToolSource, ToolSpec,
-};
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::source::park::handle::Handle;
-use crate::source::park::outcome::Long;
-use crate::source::park::place::{Filling, MAX_BYTES};
-use crate::source::park::shelf::{Item, Owner, Shelf};
+use crate::source::park::expand::expand;
+use crate::source::park::long::Long;
+use crate::source::park::store::{Owner, PREFIX, Store, owner_of, unusable};
 use crate::source::park::tools::{self, SaveTo};
+use crate::{
+    CallContext, CallFuture, Changes, DerivedList, DuplicateName, RawJson, RegistrationError, ToolCall,
+    ToolError, ToolList, ToolSource, ToolSpec, Toolset,
+};
 
 /// The default limit for results in characters, the same as the CLI's.
 const LIMIT_CHARS: usize = 25_000;
@@ -39,43 +37,29 @@ const LIMIT_KEY: &str = "anthropic/maxResultSizeChars";
 /// Output schemas are not listed: a kept result would not match them.
 pub struct Parked<S> {
     source: S,
-    results: Arc<Shelf>,
+    store: Arc<Store>,
     limit_chars: usize,
     at_most_chars: usize,
     save_to: Option<Arc<SaveTo>>,
-    /// For the texts that replace handles, of all calls.
-    texts: Budget,
-    /// For results that are being read, searched or saved: these never wait for somebody's tool.
-    loaded: Budget,
     on_demand: bool,
     /// Whether a result was ever kept, so that the tools are listed.
     has_kept: AtomicBool,
     kept: watch::Sender<()>,
-    /// The tools for kept results.
-    own: ToolList,
+    /// The tools for kept results, made when everything is set.
+    own: OnceLock<Toolset>,
     list: DerivedList,
 }
 
 /// Why a folder cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[error("results cannot be saved to `{}`: {error}", path.display())]
 pub struct ParkError {
     /// The folder.
     pub path: PathBuf,
     /// The system's error.
+    #[source]
     pub error: io::Error,
-}
-
-impl fmt::Display for ParkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "results cannot be saved to `{}`: {}", self.path.display(), self.error)
-    }
-}
-
-impl error::Error for ParkError {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        Some(&self.error)
-    }
 }
 
 impl<S: fmt::Debug> fmt::Debug for Parked<S> {
@@ -94,22 +78,19 @@ impl<S: ToolSource> Parked<S> {
     ///
     /// When `source` has a tool with one of these names.
     pub fn new(source: S) -> Result<Self, RegistrationError> {
-        let own = tools::specs(true);
-        if let Some(taken) = own.iter().find(|tool| source.tools().get(&tool.name).is_some()) {
+        if let Some(taken) = source.tools().iter().find(|tool| tools::is_own(&tool.name)) {
             return Err(DuplicateName(taken.name.clone()).into());
         }
         Ok(Self {
             source,
-            results: Arc::default(),
+            store: Arc::default(),
             limit_chars: LIMIT_CHARS,
             at_most_chars: usize::MAX,
             save_to: None,
-            texts: Budget::new(MAX_BYTES as usize),
-            loaded: Budget::new(MAX_BYTES as usize),
             on_demand: false,
             has_kept: AtomicBool::new(false),
             kept: watch::Sender::new(()),
-            own: ToolList::of(tools::specs(false).iter()),
+            own: OnceLock::new(),
             list: DerivedList::default(),
         })
     }
@@ -130,22 +111,22 @@ impl<S: ToolSource> Parked<S> {
 
     /// The limit of memory; further results go to files. 16 MiB by default.
     #[must_use]
-    pub fn memory_bytes(mut self, most: u64) -> Self {
-        self.room().memory_bytes = most;
+    pub fn memory_bytes(mut self, most: usize) -> Self {
+        self.unshared().memory_bytes = most;
         self
     }
 
     /// The limit of all kept results; 1 GiB by default.
     #[must_use]
-    pub fn total_bytes(mut self, most: u64) -> Self {
-        self.room().total_bytes = most;
+    pub fn total_bytes(mut self, most: usize) -> Self {
+        self.unshared().total_bytes = most;
         self
     }
 
     /// The directory for the files; the system's temporary directory by default.
     #[must_use]
     pub fn spill_to(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.room().dir = Some(dir.into());
+        self.unshared().dir = Some(dir.into());
         self
     }
 
@@ -159,7 +140,6 @@ impl<S: ToolSource> Parked<S> {
         let opened = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let dir = opened.map_err(|error| ParkError { path: path.to_owned(), error: error.into() })?;
         self.save_to = Some(Arc::new(SaveTo { dir, shown: path.display().to_string() }));
-        self.own = ToolList::of(tools::specs(true).iter());
         Ok(self)
     }
 
@@ -170,10 +150,13 @@ impl<S: ToolSource> Parked<S> {
         self
     }
 
-    fn room(&mut self) -> &mut crate::source::park::shelf::Room {
-        let results =
-            Arc::get_mut(&mut self.results).expect("it is not shared before it is used as a source");
-        &mut results.room
+    fn unshared(&mut self) -> &mut Store {
+        Arc::get_mut(&mut self.store).expect("it is not shared before it is used as a source")
+    }
+
+    fn own(&self) -> &Toolset {
+        let make = || tools::toolset(&self.store, self.limit_chars, self.save_to.clone());
+        self.own.get_or_init(|| make().expect("their names differ"))
     }
 
     fn limit_of(&self, name: &str) -> usize {
@@ -183,31 +166,22 @@ impl<S: ToolSource> Parked<S> {
         own.and_then(|limit| limit.try_into().ok()).unwrap_or(self.limit_chars).min(self.at_most_chars)
     }
 
-    /// Replaces the handles in the arguments by texts.
-    async fn filled(&self, owner: &Owner, call: &mut ToolCall) -> Result<(), ToolError> {
-        if !Handle::may_be_in(call.arguments.as_str()) {
-            return Ok(());
+    /// Replaces the handles in the arguments by texts; returns the permit for their memory.
+    async fn expand(
+        &self,
+        owner: &Owner,
+        call: &mut ToolCall,
+    ) -> Result<Option<OwnedSemaphorePermit>, ToolError> {
+        if !call.arguments.as_str().contains(PREFIX) {
+            return Ok(None);
         }
-        let Some(tool) = self.source.tools().get(&call.name).cloned() else { return Ok(()) };
-        let (results, owner, arguments) = (Arc::clone(&self.results), owner.clone(), call.arguments.clone());
-        let filling = blocking(move || {
-            Filling::of(&arguments, &tool.input_schema, &mut |handle| find(&results, &owner, handle))
-        });
-        let Some(filling) = filling.await?? else { return Ok(()) };
-        // Waiting for other calls' tools would hold the place of a running call, and the turn of an exclusive one.
-        let share = self.texts.now(filling.bytes as usize).ok_or_else(too_many_texts)?;
-        // Dropped when the client leaves, and then nobody wants the texts.
-        let wanted = Arc::new(());
-        let still = Arc::downgrade(&wanted);
-        let filled = blocking(move || {
-            let filled = filling.filled(|| still.strong_count() > 0);
-            filled.map(|arguments| arguments.map(|arguments| arguments.held_by(share)))
-        });
-        if let Some(arguments) = filled.await?.map_err(|error| unreadable(&error))? {
+        let Some(tool) = self.source.tools().get(&call.name).cloned() else { return Ok(None) };
+        let (store, owner, arguments) = (Arc::clone(&self.store), owner.clone(), call.arguments.clone());
+        let expanded = blocking(move || expand(&store, &owner, &arguments, &tool.input_schema)).await??;
+        Ok(expanded.map(|(arguments, permit)| {
             call.arguments = arguments;
-        }
-        drop(wanted);
-        Ok(())
+            permit
+        }))
     }
 
     /// The result, or what the model gets instead.
@@ -215,11 +189,11 @@ impl<S: ToolSource> Parked<S> {
         if result.as_bytes().len() <= limit_chars {
             return Ok(result);
         }
-        let results = Arc::clone(&self.results);
+        let store = Arc::clone(&self.store);
         let kept = blocking(move || {
             let Some(long) = Long::of(&result, limit_chars) else { return (result, false) };
-            match results.put(owner, long.text.clone(), long.is_json) {
-                Ok((handle, item)) => (long.note(handle, &item), true),
+            match store.put(owner, long.text.clone(), long.is_json) {
+                Ok(item) => (long.note(&item), true),
                 Err(reason) => {
                     tracing::warn!(%reason, "a long result could not be kept");
                     (long.start(limit_chars, &reason), false)
@@ -236,76 +210,19 @@ impl<S: ToolSource> Parked<S> {
     fn lists_own(&self) -> bool {
         !self.on_demand || self.has_kept.load(Ordering::Acquire)
     }
-
-    async fn call_own(&self, owner: Owner, call: ToolCall) -> Result<RawJson, ToolError> {
-        let handle = tools::handle_of(&call.name, &call.arguments)?;
-        let Some(handle) = Handle::parse(&handle) else { return Err(no_handle(&handle)) };
-        let item = find(&self.results, &owner, handle)?;
-        let share =
-            self.loaded.wait(u32::try_from(item.bytes).unwrap_or(MAX_BYTES).min(MAX_BYTES) as usize).await;
-        let (most_chars, save_to) = (self.limit_chars, self.save_to.clone());
-        let work = blocking(move || {
-            let text = item.load().map_err(|error| unreadable(&error))?;
-            let shown = std::str::from_utf8(&text).map_err(|error| unreadable(&io::Error::other(error)))?;
-            let answer = tools::call(&call.name, &call.arguments, shown, most_chars, save_to.as_deref());
-            drop((text, share));
-            answer
-        });
-        work.await?
-    }
-}
-
-/// The owner of the results of a call.
-fn owner_of(meta: &CallMeta) -> Owner {
-    let client = meta.caller.as_ref()?;
-    let number = |kind: &str, number: String| Some(Arc::from(format!("{kind} {number}")));
-    if let Some(session) = &client.session_id {
-        return number("session", session.clone());
-    }
-    if let Some(connection) = client.connection {
-        return number("connection", connection.to_string());
-    }
-    number("process", client.pid?.to_string())
-}
-
-fn find(results: &Shelf, owner: &Owner, handle: Handle) -> Result<Arc<Item>, ToolError> {
-    results.get(owner, handle).ok_or_else(|| no_handle(&handle.to_string()))
-}
-
-fn unreadable(error: &io::Error) -> ToolError {
-    ToolError::new("ParkedHandleError", format!("a kept result cannot be read: {error}"))
-}
-
-fn too_many_texts() -> ToolError {
-    let text = format!(
-        "the texts of handles in running calls have {MAX_BYTES} bytes together at most; call again when others have ended"
-    );
-    ToolError::new("ParkedHandleError", text)
-}
-
-fn no_handle(handle: &str) -> ToolError {
-    let shown: String = handle.chars().take(60).collect();
-    ToolError::new(
-        "ParkedHandleError",
-        format!(
-            "there is no result `{shown}` in this session; call the tool that gave it again, and use the new handle"
-        ),
-    )
 }
 
 /// Runs blocking work on a thread for it.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ToolError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| {
-        ToolError::new("ParkedHandleError", format!("the result could not be processed: {error}"))
-    })
+    done.map_err(|error| unusable(&format!("the result could not be processed: {error}")))
 }
 
 impl<S: ToolSource> ToolSource for Parked<S> {
     fn tools(&self) -> ToolList {
         let mut lists = vec![self.source.tools()];
         if self.lists_own() {
-            lists.push(self.own.clone());
+            lists.push(self.own().tools());
         }
         self.list.get(lists, |lists| {
             let plain = |tool: &ToolSpec| {
@@ -338,17 +255,16 @@ impl<S: ToolSource> ToolSource for Parked<S> {
 
     fn call(&self, mut call: ToolCall, context: CallContext) -> CallFuture<'_> {
         Box::pin(async move {
-            let owner = owner_of(&call.meta);
             if tools::is_own(&call.name) {
                 let tools = self.tools();
                 return match tools.get(&call.name) {
-                    Some(_) => self.call_own(owner, call).await,
+                    Some(_) => self.own().call(call, context).await,
                     None => Err(tools.not_found(call.name)),
                 };
             }
-            self.filled(&owner, &mut call).await?;
-            // A tool may drop them while it still works with a copy, which counts until the call ends.
-            let _arguments = call.arguments.clone();
+            let owner = owner_of(call.meta.caller.as_deref());
+            // Held until the call ends: the tool may work with a copy of the texts.
+            let _permit = self.expand(&owner, &mut call).await?;
             let limit_chars = self.limit_of(&call.name);
             let result = self.source.call(call, context).await?;
             self.kept(owner, result, limit_chars).await

@@ -2,14 +2,18 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use crate::{RawJson, ToolError, ToolResult, ToolSpec};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use crate::source::park::store::{Store, owner_of};
+use crate::{CallContext, RegistrationError, Tool, ToolError, Toolset};
 
 pub(crate) const READ: &str = "result_read";
 pub(crate) const FIND: &str = "result_find";
@@ -37,118 +41,85 @@ pub(crate) struct SaveTo {
     pub(crate) shown: String,
 }
 
-/// The descriptions of the tools.
-pub(crate) fn specs(can_save: bool) -> Vec<ToolSpec> {
-    let handle = json!({ "type": "string", "description": "The `handle` of the result." });
-    let spec = |name: &str, description: &str, mut properties: Value, required: &[&str], reads: bool| {
-        properties["handle"] = handle.clone();
-        let schema = json!({
-            "type": "object", "properties": properties, "required": required, "additionalProperties": false,
-        });
-        let mut spec = ToolSpec::new(name, description, RawJson::from(&schema));
-        let hints = json!({ "readOnlyHint": reads, "openWorldHint": false });
-        spec.annotations = Some(RawJson::from(&hints));
-        spec.exclusive = !reads;
-        spec
-    };
-    let number = |description: &str| json!({ "type": "integer", "minimum": 1, "description": description });
-    let mut specs = vec![
-        spec(
-            READ,
-            "Reads a part of a long result that is kept under a handle: lines, or from a byte on. `next_offset` is where to \
-             continue. To pass a result on, do not read it: give its handle as an argument.",
-            json!({
-                "start_line": number("The first line; lines count from 1."),
-                "end_line": number("The last line."),
-                "offset": { "type": "integer", "minimum": 0, "description": "The first byte, in place of lines." },
-                "max_chars": number("The maximum number of characters; 8000 if left out."),
-            }),
-            &["handle"],
-            true,
-        ),
-        spec(
-            FIND,
-            "Finds a text in a long result that is kept under a handle: `items` with the line, its position (`offset`) and \
-             the surrounding text; `total` is the number of matches.",
-            json!({
-                "query": { "type": "string", "minLength": 1, "description": "The text to find, verbatim." },
-                "ignore_case": { "type": "boolean", "description": "Whether to ignore case." },
-                "limit": number("The maximum number of matches; 20 if left out."),
-            }),
-            &["handle", "query"],
-            true,
-        ),
-    ];
-    if can_save {
-        specs.push(spec(
-            SAVE,
-            "Writes a long result that is kept under a handle to a new file, whole and byte for byte.",
-            json!({ "name": { "type": "string", "description": "The file's name, without a folder." } }),
-            &["handle", "name"],
-            false,
-        ));
-    }
-    specs
-}
-
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Read {
-    #[serde(rename = "handle")]
-    _handle: String,
-    start_line: Option<usize>,
-    end_line: Option<usize>,
+    /// The `handle` of the result.
+    handle: String,
+    /// The first line; lines count from 1.
+    start_line: Option<NonZeroUsize>,
+    /// The last line.
+    end_line: Option<NonZeroUsize>,
+    /// The first byte, in place of lines.
     offset: Option<usize>,
-    max_chars: Option<usize>,
+    /// The maximum number of characters; 8000 if left out.
+    max_chars: Option<NonZeroUsize>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Find {
-    #[serde(rename = "handle")]
-    _handle: String,
+    /// The `handle` of the result.
+    handle: String,
+    /// The text to find, verbatim.
     query: String,
+    /// Whether to ignore case.
     ignore_case: Option<bool>,
-    limit: Option<usize>,
+    /// The maximum number of matches; 20 if left out.
+    limit: Option<NonZeroUsize>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Save {
-    #[serde(rename = "handle")]
-    _handle: String,
+    /// The `handle` of the result.
+    handle: String,
+    /// The file's name, without a folder.
     name: String,
 }
 
-/// The handle that a call names.
-pub(crate) fn handle_of(tool: &str, arguments: &RawJson) -> Result<String, ToolError> {
-    #[derive(Deserialize)]
-    struct Named {
-        handle: String,
-    }
-    Ok(decode::<Named>(tool, arguments)?.handle)
-}
-
-/// Calls one of the tools on a text.
-pub(crate) fn call(
-    tool: &str,
-    arguments: &RawJson,
-    text: &str,
+/// The tools. They block, so each call has a thread of its own.
+pub(crate) fn toolset(
+    store: &Arc<Store>,
     most_chars: usize,
-    save_to: Option<&SaveTo>,
-) -> Result<RawJson, ToolError> {
-    let answer = match (tool, save_to) {
-        (READ, _) => read(&decode(tool, arguments)?, text, most_chars)?,
-        (FIND, _) => find(&decode(tool, arguments)?, text)?,
-        (_, Some(save_to)) => save(&decode(tool, arguments)?, text, save_to)?,
-        (_, None) => return Err(ToolError::NotFound { name: tool.to_owned(), nearest: Vec::new() }),
+    save_to: Option<Arc<SaveTo>>,
+) -> Result<Toolset, RegistrationError> {
+    // What a tool finds in the text of a result.
+    let answer = |store: &Store,
+                  context: &CallContext,
+                  handle: &str,
+                  use_it: &dyn Fn(&str) -> Result<Value, ToolError>| {
+        store.with_text(&owner_of(context.caller()), handle, |text| Ok(use_it(text)?.to_string()))
     };
-    let answer = RawJson::from(&answer);
-    Ok(ToolResult::text(answer.as_str()).to_json())
-}
-
-fn decode<T: DeserializeOwned>(tool: &str, arguments: &RawJson) -> Result<T, ToolError> {
-    arguments.decode().map_err(|error| wrong(tool, &error.to_string()))
+    let kept = Arc::clone(store);
+    let reads = move |request: Read, context: CallContext| {
+        answer(&kept, &context, &request.handle, &|text| read(&request, text, most_chars))
+    };
+    let kept = Arc::clone(store);
+    let finds = move |request: Find, context: CallContext| {
+        answer(&kept, &context, &request.handle, &|text| find(&request, text))
+    };
+    let read = Tool::new(
+        READ,
+        "Reads a part of a long result that is kept under a handle: lines, or from a byte on. `next_offset` is where to \
+         continue. To pass a result on, do not read it: give its handle as an argument.",
+        reads,
+    );
+    let find = Tool::new(
+        FIND,
+        "Finds a text in a long result that is kept under a handle: `items` with the line, its position (`offset`) and \
+         the surrounding text; `total` is the number of matches.",
+        finds,
+    );
+    let local = |tool: Tool| tool.open_world(false).always_load(false);
+    let tools = Toolset::builder().with(local(read.read_only())).with(local(find.read_only()));
+    let Some(save_to) = save_to else { return tools.build() };
+    let kept = Arc::clone(store);
+    let saves = move |request: Save, context: CallContext| {
+        answer(&kept, &context, &request.handle, &|text| save(&request, text, &save_to))
+    };
+    let about = "Writes a long result that is kept under a handle to a new file, whole and byte for byte.";
+    tools.with(local(Tool::new(SAVE, about, saves).annotation("readOnlyHint", false))).build()
 }
 
 fn wrong(tool: &str, reason: &str) -> ToolError {
@@ -161,9 +132,11 @@ fn read(request: &Read, text: &str, most_chars: usize) -> Result<Value, ToolErro
         return Err(wrong(READ, "`offset` and lines exclude each other; leave one out"));
     }
     let (start, end) = if lines {
-        let (first, last) = (request.start_line.unwrap_or(1), request.end_line.unwrap_or(usize::MAX));
-        if first == 0 || last < first {
-            return Err(wrong(READ, "`start_line` must be at least 1 and not above `end_line`"));
+        let line = |line: Option<NonZeroUsize>| line.map(NonZeroUsize::get);
+        let (first, last) =
+            (line(request.start_line).unwrap_or(1), line(request.end_line).unwrap_or(usize::MAX));
+        if last < first {
+            return Err(wrong(READ, "`start_line` must not be above `end_line`"));
         }
         let start: usize = text.split_inclusive('\n').take(first - 1).map(str::len).sum();
         let count = (last - first).saturating_add(1);
@@ -178,7 +151,7 @@ fn read(request: &Read, text: &str, most_chars: usize) -> Result<Value, ToolErro
         );
         return Err(wrong(READ, &reason));
     };
-    let most = request.max_chars.unwrap_or(DEFAULT_CHARS).min(most_chars);
+    let most = request.max_chars.map_or(DEFAULT_CHARS, NonZeroUsize::get).min(most_chars);
     let cut = part.char_indices().nth(most).map_or(part.len(), |(end, _)| end);
     // Cut at the end of a line, unless that leaves less than half.
     let kept = match part[..cut].rfind('\n') {
@@ -196,10 +169,10 @@ fn find(request: &Find, text: &str) -> Result<Value, ToolError> {
     if request.query.is_empty() {
         return Err(wrong(FIND, "`query` is empty; give what to find"));
     }
-    let limit = request.limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND);
+    let limit = request.limit.map_or(DEFAULT_FOUND, NonZeroUsize::get).min(MAX_FOUND);
     let mut items = Vec::new();
     let (mut total, mut line, mut counted) = (0_usize, 1_usize, 0_usize);
-    each_match(text, &request.query, request.ignore_case == Some(true), |offset| {
+    each_match(text, &request.query, request.ignore_case.unwrap_or_default(), |offset| {
         total += 1;
         if items.len() == limit {
             return;
@@ -283,13 +256,14 @@ fn save(request: &Save, text: &str, to: &SaveTo) -> Result<Value, ToolError> {
 mod tests {
     use super::*;
 
-    fn called(tool: &str, arguments: Value, text: &str) -> Result<Value, String> {
-        let mut arguments = arguments;
+    fn called(tool: &str, mut arguments: Value, text: &str) -> Result<Value, String> {
         arguments["handle"] = json!("parked:x");
-        let result =
-            call(tool, &RawJson::from(&arguments), text, 10_000, None).map_err(|error| error.to_string())?;
-        let result: Value = result.decode().unwrap();
-        Ok(serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap())
+        let wrong = |error: serde_json::Error| error.to_string();
+        let answer = match tool {
+            READ => read(&serde_json::from_value(arguments).map_err(wrong)?, text, 10_000),
+            _ => find(&serde_json::from_value(arguments).map_err(wrong)?, text),
+        };
+        answer.map_err(|error| error.to_string())
     }
 
     #[test]
@@ -315,7 +289,7 @@ mod tests {
         for (arguments, want) in [
             (json!({ "offset": 12 }), "it is in the middle of a character"),
             (json!({ "offset": 99 }), "the result has 19 bytes"),
-            (json!({ "start_line": 0 }), "at least 1"),
+            (json!({ "start_line": 0 }), "a nonzero usize"),
             (json!({ "start_line": 3, "end_line": 2 }), "not above"),
             (json!({ "start_line": 1, "offset": 2 }), "exclude each other"),
             (json!({ "line": 1 }), "unknown field `line`"),
@@ -372,10 +346,10 @@ mod tests {
             rustix::fs::open(dir.path(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let to = SaveTo { dir: handle, shown: "out".into() };
         let save = |name: &str| {
-            let arguments = RawJson::from(&json!({ "handle": "parked:x", "name": name }));
-            call(SAVE, &arguments, "text", 10, Some(&to)).map_err(|error| error.to_string())
+            let request = Save { handle: "parked:x".into(), name: name.into() };
+            super::save(&request, "text", &to).map_err(|error| error.to_string())
         };
-        assert!(save("a.txt").unwrap().as_str().contains("out/a.txt"));
+        assert_eq!(save("a.txt").unwrap()["path"], "out/a.txt");
         assert_eq!(std::fs::read_to_string(dir.path().join("a.txt")).unwrap(), "text");
         assert!(save("a.txt").unwrap_err().contains("exists already"));
         std::os::unix::fs::symlink("/etc/hostname", dir.path().join("link")).unwrap();
@@ -383,6 +357,5 @@ mod tests {
         for name in ["", ".hidden", "../a", "a/b", "a\\b", "a\nb"] {
             assert!(save(name).unwrap_err().contains("plain file name"), "{name:?}");
         }
-        assert!(called(SAVE, json!({ "name": "a" }), "text").unwrap_err().contains("no tool"));
     }
 }

@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 
-use crate::RawJson;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::source::park::handle::Handle;
-use crate::source::park::shelf::{Item, NotKept};
+use crate::RawJson;
+use crate::source::park::store::{Item, NotKept};
 
 /// How many characters of a text the model sees beside its handle.
 const PREVIEW_CHARS: usize = 160;
@@ -93,10 +92,10 @@ impl Long {
     }
 
     /// The result that the model gets instead of a kept one.
-    pub(crate) fn note(self, handle: Handle, item: &Item) -> RawJson {
+    pub(crate) fn note(self, item: &Item) -> RawJson {
         let preview: String = self.as_str().chars().take(PREVIEW_CHARS).collect();
         let note = json!({
-            "handle": handle.to_string(),
+            "handle": item.handle,
             "kind": if item.is_json { "json" } else { "text" },
             "bytes": item.bytes,
             "lines": item.lines,
