@@ -290,7 +290,7 @@ mod tests {
             (json!({ "offset": 12 }), "it is in the middle of a character"),
             (json!({ "offset": 99 }), "the result has 19 bytes"),
             (json!({ "start_line": 0 }), "a nonzero usize"),
-            (json!({ "start_line": 3, "end_line": 2 }), "not above"),
+            (json!({ "start_line": 3, "end_line": 2 }), "must not be above"),
             (json!({ "start_line": 1, "offset": 2 }), "exclude each other"),
             (json!({ "line": 1 }), "unknown field `line`"),
         ] {
