@@ -110,7 +110,7 @@ impl Caller {
                     self.look_around.notify_one();
                     let error = in_doubt(&call.name, &host.host, &why, lost.is_some());
                     // Once, and only if it may run twice.
-                    if lost.is_some() || !union.list.get(&call.name).is_some_and(is_repeatable) {
+                    if lost.is_some() || !union.list.get(&call.name).is_some_and(is_read_only) {
                         return Err(error);
                     }
                     tracing::warn!(tool = call.name, why, "a call was lost, and is repeated");
@@ -198,9 +198,9 @@ impl Caller {
 }
 
 /// Whether a call may be repeated although it may have run.
-fn is_repeatable(tool: &ToolSpec) -> bool {
+fn is_read_only(tool: &ToolSpec) -> bool {
     let hints: Value = tool.annotations.as_ref().and_then(|hints| hints.decode().ok()).unwrap_or_default();
-    ["readOnlyHint", "idempotentHint"].iter().any(|hint| hints[hint] == true)
+    hints["readOnlyHint"] == true
 }
 
 /// Handles a message about a call; returns what has become of the call, if it is over.

@@ -51,7 +51,7 @@ const LIST: Duration = Duration::from_secs(5);
 ///
 /// Hosts come and go, and the list follows. If no host is left, the list stays as it was, and calls fail at
 /// once. A host that dies in the middle of a call is noticed within three seconds. The call is then repeated
-/// once if its tool is read-only or idempotent; otherwise it fails with an `InDoubtError`, which says that it
+/// once if its tool is read-only; otherwise it fails with an `InDoubtError`, which says that it
 /// may have run.
 #[derive(Debug)]
 pub struct Tools {
