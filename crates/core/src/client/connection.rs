@@ -44,6 +44,8 @@ pub(crate) enum RequestError {
     Refused(ErrorData),
     #[error("ended while the call was under way, and is started again: {0}")]
     Ended(Arc<str>),
+    #[error("ended before it was asked: {0}")]
+    Unsent(Arc<str>),
     #[error("cannot be used: {0}")]
     Failed(String),
 }
@@ -60,19 +62,28 @@ impl Connection {
         self.end.borrow().is_some() || self.process.as_ref().is_some_and(|process| process.has_ended())
     }
 
-    /// Calls a tool. Dropping the future cancels the call and notifies the server.
-    pub(crate) async fn call(&self, call: ToolCall, context: CallContext) -> Result<RawJson, ToolError> {
+    /// Calls a tool; `None` if the server ended before the call was written to it. Dropping the future cancels the call
+    /// and notifies the server.
+    pub(crate) async fn call(
+        &self,
+        call: ToolCall,
+        context: CallContext,
+    ) -> Option<Result<RawJson, ToolError>> {
         let ToolCall { name, arguments, meta } = call;
         let mut params = CallToolRequestParams::new(name.clone());
-        params.arguments = Some(arguments.decode().map_err(|error| {
-            ToolError::new("McpError", format!("the arguments cannot be passed on: {error}"))
-        })?);
+        match arguments.decode() {
+            Ok(arguments) => params.arguments = Some(arguments),
+            Err(error) => {
+                let text = format!("the arguments cannot be passed on: {error}");
+                return Some(Err(ToolError::new("McpError", text)));
+            }
+        }
         let progress = meta.progress_token.is_some().then(|| context.clone());
         context.mark_sent();
         let answer = self.request(CallToolRequest::new(params).into(), about(&meta), progress).await;
         context.mark_answered();
         let server = &self.server;
-        match answer {
+        Some(match answer {
             Ok(result) => result.into_result().map_err(|flaw| {
                 let reason = format!("what the MCP server `{server}` sent cannot be used: {flaw}");
                 ToolError::Output { tool: name, reason }
@@ -80,8 +91,9 @@ impl Connection {
             Err(error @ RequestError::Refused(_)) => {
                 Err(ToolError::new("McpError", format!("MCP server `{server}` {error}")))
             }
+            Err(RequestError::Unsent(_)) => return None,
             Err(error) => Err(failed(format!("MCP server `{server}` {error}"))),
-        }
+        })
     }
 
     /// Lists all tools.
@@ -124,9 +136,9 @@ impl Connection {
         progress: Option<CallContext>,
     ) -> Result<RawJson, RequestError> {
         let options = PeerRequestOptions::no_options().with_meta(meta);
-        let answer = match self.peer.send_request_with_option(request, options).await {
+        let (answer, was_written) = match self.peer.send_request_with_option(request, options).await {
             Ok(handle) => self.answer(handle, progress).await,
-            Err(error) => Err(error),
+            Err(error) => (Err(error), false),
         };
         match answer {
             Ok(result) => text_of(result).map_err(|error| RequestError::Failed(error.to_string())),
@@ -140,16 +152,20 @@ impl Connection {
                 self.end.send_if_modified(|end| end.replace(why.as_str().into()).is_none());
                 Err(RequestError::Failed(format!("{why}; reconnecting")))
             }
-            Err(_) => Err(RequestError::Ended(self.why_ended().await)),
+            Err(_) if was_written || self.process.is_none() => {
+                Err(RequestError::Ended(self.why_ended().await))
+            }
+            Err(_) => Err(RequestError::Unsent(self.why_ended().await)),
         }
     }
 
-    /// Waits for the answer to a request. Dropping the future cancels the request.
+    /// Waits for the answer to a request, and says whether it was written to the server's process. Dropping the future
+    /// cancels the request.
     async fn answer(
         &self,
         mut handle: RequestHandle<RoleClient>,
         progress: Option<CallContext>,
-    ) -> Result<ServerResult, ServiceError> {
+    ) -> (Result<ServerResult, ServiceError>, bool) {
         let (dropped, incoming) = (CancellationToken::new(), Arc::clone(&self.incoming));
         let _guard = dropped.clone().drop_guard();
         if let Some(context) = progress {
@@ -162,12 +178,14 @@ impl Connection {
                 () = dropped.cancelled() => None,
             };
             incoming.reports().remove(&handle.progress_token);
-            match answer {
+            let was_written = incoming.written().remove(&handle.id);
+            let answer = match answer {
                 Some(answer) => answer.unwrap_or(Err(ServiceError::TransportClosed)),
                 None => handle.cancel(None).await.and(Err(ServiceError::TransportClosed)),
-            }
+            };
+            (answer, was_written)
         });
-        waiting.await.unwrap_or(Err(ServiceError::TransportClosed))
+        waiting.await.unwrap_or((Err(ServiceError::TransportClosed), true))
     }
 
     /// The reason of the connection's end, once it is known.

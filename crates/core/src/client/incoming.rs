@@ -1,6 +1,6 @@
-//! What a server sends, before rmcp gets it.
+//! What a server sends, before rmcp gets it, and which requests it can have read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
@@ -19,6 +19,8 @@ use crate::{CallContext, RawJson};
 pub(crate) struct Incoming {
     /// The pending calls whose progress is wanted.
     reports: Mutex<HashMap<ProgressToken, CallContext>>,
+    /// The pending requests whose lines have been written to the server's process.
+    written: Mutex<HashSet<RequestId>>,
     /// Whether rmcp needs the lists of tools: over HTTP, they say which arguments are sent as headers.
     rmcp_reads_lists: bool,
 }
@@ -45,6 +47,10 @@ impl Incoming {
 
     pub(crate) fn reports(&self) -> MutexGuard<'_, HashMap<ProgressToken, CallContext>> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn written(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The message for rmcp, if it is for rmcp. Payloads are in it as the string of their text. Progress goes straight to

@@ -9,7 +9,7 @@ use std::mem;
 use std::sync::Arc;
 
 use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::pipe;
@@ -23,7 +23,8 @@ use crate::mcp::MAX_LINE_BYTES;
 pub(crate) struct Lines {
     server: Arc<str>,
     incoming: Arc<Incoming>,
-    stdin: mpsc::UnboundedSender<Vec<u8>>,
+    /// Lines for the server, with the id of the request in them.
+    stdin: mpsc::UnboundedSender<(Vec<u8>, Option<RequestId>)>,
     stdout: BufReader<pipe::Receiver>,
     /// What has been read of the current line.
     line: Vec<u8>,
@@ -39,11 +40,18 @@ impl Lines {
         mut stdin: pipe::Sender,
         stdout: pipe::Receiver,
     ) -> Self {
-        let (send, mut unwritten) = mpsc::unbounded_channel::<Vec<u8>>();
+        let (send, mut unwritten) = mpsc::unbounded_channel::<(Vec<u8>, Option<RequestId>)>();
+        let requests = Arc::clone(&incoming);
         let writer = tokio::spawn(async move {
-            while let Some(line) = unwritten.recv().await {
+            while let Some((line, id)) = unwritten.recv().await {
+                // Before, because the answer may come at once.
+                requests.written().extend(id.clone());
                 // A server that has stopped reading is noticed by the end of its stdout.
-                _ = stdin.write_all(&line).await;
+                if stdin.write_all(&line).await.is_err()
+                    && let Some(id) = id
+                {
+                    requests.written().remove(&id);
+                }
             }
         });
         Self {
@@ -65,10 +73,14 @@ impl Transport<RoleClient> for Lines {
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+        let id = match &message {
+            JsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
         match serde_json::to_vec(&message) {
             Ok(mut line) => {
                 line.push(b'\n');
-                _ = self.stdin.send(line);
+                _ = self.stdin.send((line, id));
             }
             Err(error) => tracing::warn!(server = &*self.server, %error, "a message cannot be written"),
         }

@@ -287,7 +287,16 @@ impl ToolSource for McpServer {
             if tools.get(&call.name).is_none() {
                 return Err(tools.not_found(call.name));
             }
-            self.shared.connection().await?.call(call, context).await
+            match self.shared.connection().await?.call(call.clone(), context.clone()).await {
+                Some(outcome) => outcome,
+                // The server had just ended. The call did not run, so the next process gets it.
+                None => self.shared.connection().await?.call(call, context).await.unwrap_or_else(|| {
+                    let server = &self.shared.name;
+                    Err(failed(format!(
+                        "MCP server `{server}` ends before it can be called; the call did not run"
+                    )))
+                }),
+            }
         })
     }
 }

@@ -22,6 +22,22 @@ async fn a_killed_server_is_there_again_for_the_next_call() {
 }
 
 #[tokio::test]
+async fn a_call_that_a_killed_server_cannot_have_read_goes_to_the_next_one() {
+    let server = started(&[]).await;
+    for _ in 0..10 {
+        let pid = server.process_id().unwrap();
+        kill(pid);
+        // Nobody reads its stdin any more, but nobody may have noticed that it has ended.
+        let descriptors = format!("/proc/{pid}/fd");
+        let are_closed = || std::fs::read_dir(&descriptors).map_or(true, |open| open.count() == 0);
+        while !are_closed() {
+            std::thread::yield_now();
+        }
+        assert_eq!(text(&call(&server, "steps", "{}").await.unwrap()), "done");
+    }
+}
+
+#[tokio::test]
 async fn calls_under_way_end_with_the_server_and_say_how_it_ended() {
     let server = started(&[]).await;
     let dir = tempfile::tempdir().unwrap();
