@@ -31,28 +31,28 @@ pub mod client;
 pub mod http;
 pub mod ipc;
 pub mod mcp;
+#[cfg(feature = "park")]
+pub mod park;
 pub mod source;
 pub mod tool;
 pub mod toolset;
 
-pub use call::caller::Caller;
 pub use call::context::{CallContext, States};
-pub use call::dispatcher::Dispatcher;
-pub use call::progress::Progress;
+pub use call::progress::{Listener, Progress};
 pub use call::question::{Answer, Asked, Pending, Question};
-pub use call::running::{CallEvent, Listener, RunningCall};
 pub use call::trace;
-pub use source::budget::{Budget, Share};
 pub use source::changes::{Changes, DerivedList};
 pub use source::combined::Combined;
-#[cfg(feature = "park")]
-pub use source::park;
+pub use source::dispatcher::Dispatcher;
 pub use source::prefixed::{Prefixed, with_prefix};
+pub use source::running::{CallEvent, RunningCall};
 pub use source::selection::Selection;
 pub use source::{CallFuture, ToolSource};
 pub use tokio_util::sync::CancellationToken;
 pub use tool::arguments::Fault;
+pub use tool::budget::{Budget, Share};
 pub use tool::call::{CallMeta, ToolCall};
+pub use tool::caller::Caller;
 #[doc(hidden)]
 pub use tool::error::did_you_mean;
 pub use tool::error::{Hint, RegistrationError, ToolError, hint_of, with_causes};
@@ -63,10 +63,11 @@ pub use tool::result::{Content, MAX_RESULT_DEPTH, ToolResult};
 pub use tool::schema::Schema;
 pub use tool::server_info::ServerInfo;
 pub use tool::spec::{DuplicateName, ToolList, ToolSpec};
+pub use tool::type_schema::schema_of;
 pub use toolset::extract::{FromContext, State};
 pub use toolset::handler::{FromArguments, IntoHandler, NoArgs};
 pub use toolset::returned::{IntoToolError, IntoToolResult, Json};
-pub use toolset::tool::{IntoTools, Tool, schema_of};
+pub use toolset::tool::{IntoTools, Tool};
 pub use toolset::{Toolset, ToolsetBuilder};
 
 /// Calls the builder's method of the same name for each setting that is `Some`.

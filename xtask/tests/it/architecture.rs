@@ -1,5 +1,6 @@
-//! The files that `ARCHITECTURE.md` and `PROTOCOL.md` name exist.
+//! What `ARCHITECTURE.md` says of files and layers is true.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use xtask::project::Project;
@@ -44,4 +45,76 @@ fn every_file_named_on_the_pages_exists() {
             );
         }
     }
+}
+
+/// The folders of `crates/core/src`, as on the page.
+const LAYERS: [&str; 9] = ["tool", "call", "source", "toolset", "park", "ipc", "mcp", "http", "client"];
+
+/// The code of a file, without comments and unit tests.
+fn code(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.split("#[cfg(test)]\nmod ").next().unwrap();
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// The first segments of a `use` tree: those of `{a::B, C as D}` are `a` and `C`.
+fn heads(tree: &str) -> Vec<String> {
+    let word = |text: &str| -> String {
+        text.trim_start().chars().take_while(|char| char.is_alphanumeric() || *char == '_').collect()
+    };
+    let Some(inside) = tree.strip_prefix('{') else { return vec![word(tree)] };
+    let (mut found, mut depth, mut begin) = (Vec::new(), 0, 0);
+    for (at, char) in inside.char_indices() {
+        match char {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                found.push(word(&inside[begin..at]));
+                begin = at + 1;
+                if char == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// What each name at the root of `crates/core` stands for: the folder that it is exported from.
+fn exports(lib: &str) -> HashMap<String, String> {
+    let mut found = HashMap::new();
+    for line in lib.split(';').filter_map(|item| item.split("pub use ").nth(1)) {
+        let Some((path, names)) = line.split_once("::{").or_else(|| line.rsplit_once("::")) else { continue };
+        let folder = path.split("::").next().unwrap();
+        let names = names.split(|char: char| !char.is_alphanumeric() && char != '_');
+        found.extend(names.map(|name| (name.to_owned(), folder.to_owned())));
+    }
+    found
+}
+
+#[test]
+fn each_layer_of_core_uses_only_those_above_it() {
+    let src = Project::find().unwrap().root.join("crates/core/src");
+    let exports = exports(&code(&src.join("lib.rs")));
+    assert_eq!(exports["ToolSource"], "source");
+    let mut paths = Vec::new();
+    files(&src, &src, &mut paths);
+    let place = |folder: &str| LAYERS.iter().position(|layer| *layer == folder);
+    let mut uses = 0;
+    for path in paths.iter().filter(|path| path.ends_with(".rs") && path.matches('/').count() > 1) {
+        let folder = path[1..].split('/').next().unwrap();
+        let own = place(folder).unwrap_or_else(|| panic!("`{folder}` is no layer of `core`"));
+        for tree in code(&src.join(&path[1..])).split("crate::").skip(1) {
+            for head in heads(tree) {
+                let used = exports.get(&head).map_or(head.as_str(), String::as_str);
+                uses += 1;
+                assert!(
+                    place(used).is_none_or(|used| used <= own),
+                    "{path} is in the layer `{folder}` and uses `{head}` of `{used}`, which is below it"
+                );
+            }
+        }
+    }
+    assert!(uses > 100, "only {uses} uses are found");
 }

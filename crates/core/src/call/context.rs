@@ -14,12 +14,15 @@ use tracing::Span;
 
 use crate::call::clock::Clock;
 use crate::call::form::Form;
+use crate::call::progress::Listener;
 use crate::call::question::question_error;
-use crate::call::running::Listener;
 use crate::call::trace::{Mark, Marks};
-use crate::call::turn::Turn;
 use crate::tool::call::CallMeta;
 use crate::{Answer, Asked, Caller, Pending, Progress, Question, RawJson, ToolError};
+
+/// The turn of an exclusive call. It is shared by the call and the code that runs its handler, and ends when both have
+/// dropped it.
+pub(crate) type Turn = Arc<OwnedMutexGuard<()>>;
 
 /// Values that calls share, one for each type. Handlers get them with [`CallContext::state`] or as
 /// [`State`](crate::State).

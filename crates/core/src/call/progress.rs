@@ -1,6 +1,9 @@
 //! Progress reports.
 
 use serde::{Deserialize, Serialize, Serializer};
+use tokio::sync::{mpsc, watch};
+
+use crate::Asked;
 
 /// How far a call has come.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +37,14 @@ fn whole_if_possible_opt<S: Serializer>(number: &Option<f64>, serializer: S) -> 
         Some(number) => whole_if_possible(number, serializer),
         None => serializer.serialize_none(),
     }
+}
+
+/// Receives the newest progress and the questions of a call; made by
+/// [`CallContext::listen`](crate::CallContext::listen).
+#[derive(Debug, Default)]
+pub struct Listener {
+    pub(crate) progress: Option<watch::Receiver<Option<Progress>>>,
+    pub(crate) questions: Option<mpsc::UnboundedReceiver<Asked>>,
 }
 
 #[cfg(test)]

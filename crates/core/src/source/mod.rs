@@ -1,11 +1,11 @@
 //! Anything that can list tools and call them.
-pub(crate) mod budget;
 pub(crate) mod changes;
 pub(crate) mod combined;
-#[cfg(feature = "park")]
-pub mod park;
+pub(crate) mod dispatcher;
 pub(crate) mod prefixed;
+pub(crate) mod running;
 pub(crate) mod selection;
+mod turn;
 
 use std::pin::Pin;
 use std::sync::Arc;

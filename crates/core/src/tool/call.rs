@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::call::trace::TraceParent;
+use crate::tool::traceparent::TraceParent;
 use crate::{Caller, RawJson};
 
 /// One call: the tool, its arguments, and metadata from the caller.

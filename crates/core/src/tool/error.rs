@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::call::trace::Outcome;
 use crate::tool::name::nearest;
+use crate::tool::outcome::Outcome;
 
 /// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -1,10 +1,13 @@
 //! Tools as data: what a tool is, a call of it, its result and its errors.
 
 pub(crate) mod arguments;
+pub(crate) mod budget;
 pub(crate) mod call;
+pub(crate) mod caller;
 pub(crate) mod error;
 pub(crate) mod json;
 pub(crate) mod name;
+pub(crate) mod outcome;
 pub(crate) mod result;
 #[cfg(feature = "schema")]
 pub(crate) mod schema;
@@ -13,3 +16,5 @@ pub(crate) mod schema;
 pub(crate) mod schema;
 pub(crate) mod server_info;
 pub(crate) mod spec;
+pub(crate) mod traceparent;
+pub(crate) mod type_schema;

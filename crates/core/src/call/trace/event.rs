@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{RawJson, ToolError, ToolList};
+use crate::tool::outcome::Outcome;
+use crate::{RawJson, ToolList};
 
 /// One line of a trace file. `docs/TRACE.md` in the repository describes each member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,56 +159,6 @@ impl CallEnd {
             ended_ns: None,
             written_ns: None,
             total_ns: 0,
-        }
-    }
-}
-
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// It returned a result.
-    Ok,
-    /// The tool failed.
-    ToolError,
-    /// The caller cancelled the call or was gone.
-    Cancelled,
-    /// The tool took longer than its limit.
-    TimedOut,
-    /// The tool was not run: it does not exist, the arguments do not fit, or it is busy.
-    Refused,
-    /// The transport between the two processes failed.
-    TransportError,
-}
-
-impl Outcome {
-    /// How a call with this outcome ended.
-    #[must_use]
-    pub fn of(outcome: &Result<RawJson, ToolError>) -> Self {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Marked {
-            is_error: bool,
-        }
-        match outcome {
-            // Most results do not even contain the word.
-            Ok(result) if memchr::memmem::find(result.as_bytes(), b"isError").is_none() => Self::Ok,
-            Ok(result) if result.decode::<Marked>().is_ok_and(|marked| marked.is_error) => Self::ToolError,
-            Ok(_) => Self::Ok,
-            Err(error) => error.outcome(),
-        }
-    }
-
-    /// The name in JSON.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::ToolError => "tool_error",
-            Self::Cancelled => "cancelled",
-            Self::TimedOut => "timed_out",
-            Self::Refused => "refused",
-            Self::TransportError => "transport_error",
         }
     }
 }

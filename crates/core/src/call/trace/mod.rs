@@ -10,13 +10,13 @@ mod event;
 mod file;
 #[cfg(feature = "otel")]
 mod otel;
-mod parent;
 mod tracer;
 
+pub use crate::tool::outcome::Outcome;
+pub use crate::tool::traceparent::TraceParent;
 pub(crate) use call::{CallTrace, Mark, Marks};
-pub use event::{Call, CallEnd, Event, Outcome, Process, What};
+pub use event::{Call, CallEnd, Event, Process, What};
 pub use file::{TraceError, TraceFile, trace_path};
-pub use parent::TraceParent;
 pub use tracer::Tracer;
 
 /// Names the trace file, unless the program sets another one.

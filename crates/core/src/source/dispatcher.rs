@@ -6,9 +6,9 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use crate::call::panic::caught;
-use crate::call::running::{Permit, RunningCall};
 use crate::call::trace::{CallTrace, Tracer};
-use crate::call::turn::Turns;
+use crate::source::running::{Permit, RunningCall};
+use crate::source::turn::Turns;
 use crate::{CallContext, CancellationToken, RawJson, ToolCall, ToolError, ToolSource};
 
 /// Runs the calls of one session for any front: in turns if their tools are exclusive, at most so many at a time,

@@ -3,24 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, OwnedMutexGuard, watch};
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use crate::ToolError;
+use crate::call::context::Turn;
 
 /// How long a handler may run after its call has ended before calls that wait for its turn fail.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The calls of a session's exclusive tools run one at a time, in the order they came.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     turns: Arc<Mutex<()>>,
     /// The tool whose call has ended while its handler still runs, because it blocks its thread.
     overdue: watch::Sender<Option<Arc<str>>>,
 }
-
-/// A turn. It is shared by the call and the code that runs its handler, and ends when both have dropped it.
-pub(crate) type Turn = Arc<OwnedMutexGuard<()>>;
 
 impl Turns {
     /// Waits for the turn of a call of `tool`.
@@ -28,7 +26,7 @@ impl Turns {
     /// # Errors
     ///
     /// When it does not come because a handler whose call has ended does not return.
-    pub(super) async fn take(&self, tool: &str) -> Result<InTurn<'_>, ToolError> {
+    pub(crate) async fn take(&self, tool: &str) -> Result<InTurn<'_>, ToolError> {
         tokio::select! {
             biased;
             turn = Arc::clone(&self.turns).lock_owned() => {
@@ -55,10 +53,10 @@ impl Turns {
 }
 
 /// A call that has its turn.
-pub(super) struct InTurn<'a> {
+pub(crate) struct InTurn<'a> {
     turns: &'a Turns,
     tool: Arc<str>,
-    pub(super) turn: Turn,
+    pub(crate) turn: Turn,
 }
 
 impl Drop for InTurn<'_> {

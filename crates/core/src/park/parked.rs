@@ -9,10 +9,10 @@ use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use crate::source::park::expand::expand;
-use crate::source::park::long::Long;
-use crate::source::park::store::{Owner, PREFIX, Store, owner_of, unusable};
-use crate::source::park::tools::{self, SaveTo};
+use crate::park::expand::expand;
+use crate::park::long::Long;
+use crate::park::store::{Owner, PREFIX, Store, owner_of, unusable};
+use crate::park::tools::{self, SaveTo};
 use crate::{
     CallContext, CallFuture, Changes, DerivedList, DuplicateName, RawJson, RegistrationError, ToolCall,
     ToolError, ToolList, ToolSource, ToolSpec, Toolset,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::source::park::store::{MAX_EXPANDED_BYTES, Owner, PREFIX, Store, is_handle, unusable};
+use crate::park::store::{MAX_EXPANDED_BYTES, Owner, PREFIX, Store, is_handle, unusable};
 use crate::{RawJson, ToolError};
 
 /// The limit for the depth of a handle in the arguments, and for following references in a schema.

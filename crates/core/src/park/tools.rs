@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::source::park::store::{Store, owner_of};
+use crate::park::store::{Store, owner_of};
 use crate::{CallContext, RegistrationError, Tool, ToolError, Toolset};
 
 pub(crate) const READ: &str = "result_read";

@@ -2,18 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::call::trace::CallTrace;
-use crate::{Asked, CallFuture, CancellationToken, Progress, RawJson, ToolError};
-
-/// Receives the newest progress and the questions of a call; made by
-/// [`CallContext::listen`](crate::CallContext::listen).
-#[derive(Debug, Default)]
-pub struct Listener {
-    pub(super) progress: Option<watch::Receiver<Option<Progress>>>,
-    pub(super) questions: Option<mpsc::UnboundedReceiver<Asked>>,
-}
+use crate::{Asked, CallFuture, CancellationToken, Listener, Progress, RawJson, ToolError};
 
 impl Listener {
     /// Runs `call`, which was given the context that this listens to.
@@ -66,10 +58,10 @@ pub struct RunningCall<'a> {
     call: CallFuture<'a>,
     listener: Listener,
     outcome: Option<Result<RawJson, ToolError>>,
-    pub(super) trace: Option<CallTrace>,
-    pub(super) permit: Option<Arc<Permit>>,
+    pub(crate) trace: Option<CallTrace>,
+    pub(crate) permit: Option<Arc<Permit>>,
     /// For handlers that cannot be dropped.
-    pub(super) cancelled: Option<CancellationToken>,
+    pub(crate) cancelled: Option<CancellationToken>,
 }
 
 impl<'a> RunningCall<'a> {
@@ -178,17 +170,17 @@ impl std::fmt::Debug for RunningCall<'_> {
 /// The right to run: a call gets it after its turn has come, and keeps it until its answer is written, so that
 /// clients that do not read do not collect answers.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub(crate) struct Permit {
     running: Arc<Semaphore>,
     held: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Permit {
-    pub(super) fn new(running: Arc<Semaphore>) -> Self {
+    pub(crate) fn new(running: Arc<Semaphore>) -> Self {
         Self { running, held: Mutex::default() }
     }
 
-    pub(super) async fn acquire(&self) {
+    pub(crate) async fn acquire(&self) {
         let permit = Arc::clone(&self.running).acquire_owned().await.ok();
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = permit;
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::RawJson;
-use crate::source::park::store::{Item, NotKept};
+use crate::park::store::{Item, NotKept};
 
 /// How many characters of a text the model sees beside its handle.
 const PREVIEW_CHARS: usize = 160;
