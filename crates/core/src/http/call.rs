@@ -1,7 +1,7 @@
 //! How a call's messages reach a client over HTTP.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,6 +32,8 @@ pub(crate) struct ByResponse {
     shared: Arc<Shared>,
     session: Option<Arc<Session>>,
     messages: mpsc::Sender<Message>,
+    /// Room for the answer, taken as soon as the call ends: it may wait behind a report that is not read.
+    room: Arc<Mutex<Option<Share>>>,
 }
 
 /// A message for the client.
@@ -51,10 +53,11 @@ impl Reply for ByResponse {
     }
 
     async fn answer(&self, id: &RpcId, era: Era, result: RawJson) -> io::Result<()> {
-        let share = self.shared.answers.now(result.as_bytes().len());
+        let taken = self.room.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let share = taken.or_else(|| self.shared.answers.now(result.as_bytes().len()));
         let answer = match &share {
             Some(_) => answer_parts(id, era, "", &result),
-            None => answer_parts(id, era, "", &error_result(&ToolError::new("ServerBusyError", NO_ROOM))),
+            None => answer_parts(id, era, "", &error_result(&no_room())),
         };
         let answer = answer.concat();
         // The answer may wait for its client, and only the answer is counted.
@@ -75,7 +78,13 @@ impl Reply for ByResponse {
 
     fn watched(&self, tool: &str, call: RunningCall<'static>) -> RunningCall<'static> {
         let counted = self.shared.metrics.begin(tool);
+        let (answers, room) = (self.shared.answers.clone(), Arc::clone(&self.room));
         call.map(move |outcome| {
+            let outcome = outcome.and_then(|result| {
+                let share = answers.now(result.as_bytes().len()).ok_or_else(no_room)?;
+                *room.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
+                Ok(result)
+            });
             counted.ended(Outcome::of(&outcome));
             outcome
         })
@@ -88,6 +97,10 @@ impl Drop for ByResponse {
             session.touch();
         }
     }
+}
+
+fn no_room() -> ToolError {
+    ToolError::new("ServerBusyError", NO_ROOM)
 }
 
 /// The response to a request for a call.
@@ -107,7 +120,8 @@ impl CallResponse {
     ) -> (Self, Arc<ByResponse>) {
         let (sender, messages) = mpsc::channel(4);
         let closed = session.is_none().then(|| cancelled.clone().drop_guard());
-        let reply = ByResponse { shared: Arc::clone(shared), session, messages: sender };
+        let reply =
+            ByResponse { shared: Arc::clone(shared), session, messages: sender, room: Arc::default() };
         (Self { messages, _closed: closed }, Arc::new(reply))
     }
 
