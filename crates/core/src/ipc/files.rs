@@ -178,24 +178,23 @@ pub(crate) fn create_locked(
     rename: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<Lock> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-    let mut lock: Lock = loop {
-        let file = File::from(rustix::fs::open(unfinished, flags, Mode::RUSR | Mode::WUSR)?);
-        let guard = ForkGuard::new(&file);
-        // A sweep may hold the lock for a moment. It has taken the file for that of a dead session and removed it.
-        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
-        if file.metadata()?.nlink() > 0 {
-            break (guard, file);
-        }
+    let create = || -> io::Result<Lock> {
+        let mut lock: Lock = loop {
+            let file = File::from(rustix::fs::open(unfinished, flags, Mode::RUSR | Mode::WUSR)?);
+            let guard = ForkGuard::new(&file);
+            // A sweep may hold the lock for a moment. It has taken the file for that of a dead session and removed it.
+            rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
+            if file.metadata()?.nlink() > 0 {
+                break (guard, file);
+            }
+        };
+        // The mode does not depend on the umask.
+        rustix::fs::fchmod(&lock.1, Mode::RUSR | Mode::WUSR)?;
+        lock.1.write_all(text)?;
+        rename()?;
+        Ok(lock)
     };
-    // The mode does not depend on the umask.
-    let filled = rustix::fs::fchmod(&lock.1, Mode::RUSR | Mode::WUSR).map_err(io::Error::from);
-    match filled.and_then(|()| lock.1.write_all(text)).and_then(|()| rename()) {
-        Ok(()) => Ok(lock),
-        Err(error) => {
-            _ = fs::remove_file(unfinished);
-            Err(error)
-        }
-    }
+    create().inspect_err(|_| _ = fs::remove_file(unfinished))
 }
 
 /// Opens a file for reading if it is one that may be trusted by its name: it follows no link and does not block on a
