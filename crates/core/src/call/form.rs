@@ -81,24 +81,26 @@ impl Form {
     ///
     /// When the answer does not match.
     pub(crate) fn value(&self, content: &RawJson) -> Result<RawJson, ToolError> {
-        let mut value: Value = read(content).map_err(misfit)?;
+        let mut value: Value = read(content).map_err(|fault| self.misfit(&fault))?;
         if self.is_plain {
             value = value[FIELD].take();
         }
         match self.checked.as_ref().and_then(|schema| schema.fault(&value)) {
-            Some(fault) => Err(misfit(fault)),
+            Some(fault) => Err(self.misfit(&fault)),
             None => Ok(RawJson::from(&value)),
         }
     }
 
     /// The answer, decoded.
     pub(crate) fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<Answer<T>, ToolError> {
-        answer.try_map(|content| read(&self.value(&content)?).map_err(misfit))
+        answer.try_map(|content| read(&self.value(&content)?).map_err(|fault| self.misfit(&fault)))
     }
-}
 
-fn misfit(Fault { path, reason }: Fault) -> ToolError {
-    question_error(format!("the answer does not fit the question: at `{path}`: {reason}"))
+    fn misfit(&self, Fault { path, reason }: &Fault) -> ToolError {
+        let place =
+            if self.is_plain { format!("/{FIELD}{}", path.trim_end_matches('/')) } else { path.clone() };
+        question_error(format!("the answer does not fit the question: at `{place}`: {reason}"))
+    }
 }
 
 const RIGHT: &str =
@@ -323,9 +325,9 @@ mod tests {
         let order = Order { count: 2, colour: None, note: Some("x".into()), gift: false, price: 1.5 };
         assert_eq!(read::<Order>(r#"{"count":2,"note":"x","price":1.5}"#), Ok(order));
         let rows = [
-            (read::<Colour>(r#"{"answer":"blue"}"#).unwrap_err(), "at `/`"),
-            (read::<Colour>("{}").unwrap_err(), "at `/`"),
-            (read::<Colour>(r#"{"answer":5}"#).unwrap_err(), "at `/`"),
+            (read::<Colour>(r#"{"answer":"blue"}"#).unwrap_err(), "at `/answer`"),
+            (read::<Colour>("{}").unwrap_err(), "at `/answer`"),
+            (read::<Colour>(r#"{"answer":5}"#).unwrap_err(), "at `/answer`"),
             (read::<Order>(r#"{"count":300,"price":1}"#).map(drop).unwrap_err(), "at `/count`"),
         ];
         for (text, want) in rows {
