@@ -18,7 +18,7 @@ use toolbridge::docs::LogLevel;
 use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Event, ExecutionKind, Part, Request, hint_of};
 
 use crate::args::{AskArgs, AskTools};
-use crate::demo::{demo_tools, hide_demo_panic, two_threads};
+use crate::demo::{demo_tools, hide_demo_panic};
 use crate::docs;
 use crate::excerpt::excerpt;
 use crate::output::{Spinner, WithHint, ending_signal, print, say};
@@ -68,7 +68,7 @@ fn answer_to(args: &AskArgs) -> Result<ExitCode, Failure> {
     let deadline = args.timeout.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
     // Before the signal handlers are installed, so that Ctrl-C still interrupts a read from stdin.
     let prompt = prompt(&args.prompt, args.timeout)?;
-    let runtime = two_threads().map_err(anyhow::Error::from)?;
+    let runtime = toolbridge::small_runtime().map_err(anyhow::Error::from)?;
     let has_answer = Cell::new(false);
     let answered = runtime.block_on(async {
         let Some((deadline, limit)) = deadline else { return ask(args, prompt, &has_answer).await };
@@ -80,7 +80,7 @@ fn answer_to(args: &AskArgs) -> Result<ExitCode, Failure> {
             }
         }
     });
-    // Until the other thread has removed what the request had made, but no longer for threads that are blocked in a tool.
+    // What the request has made is removed at once; threads that are blocked in a tool may take longer.
     runtime.shutdown_timeout(END_PATIENCE);
     answered
 }

@@ -14,7 +14,7 @@ use toolbridge::core::with_causes;
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
 use toolbridge::{ClaudeCodeError, ExecutionKind, Session, hint_of};
 
-use crate::demo::{Client, demo_tools, two_threads};
+use crate::demo::{Client, demo_tools};
 use crate::output::print;
 
 /// The result of one check: its name, its status (`ok`, `warn` or `fail`), a text, and a hint.
@@ -161,7 +161,7 @@ fn stale_sessions() -> Check {
 
 fn bridge() -> Check {
     const WHAT: &str = "bridge";
-    let runtime = two_threads();
+    let runtime = toolbridge::small_runtime();
     match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(round_trip())) {
         Ok(text) => Check::ok(WHAT, text),
         Err(error) => Check::fail(WHAT, &error),

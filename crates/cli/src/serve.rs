@@ -368,7 +368,7 @@ async fn offer(
             let mut server = StdioServer::new(tools);
             set!(server: info = info, trace = trace);
             tokio::select! {
-                served = server.serve_async() => served?,
+                ended = server.serve_async() => ended?,
                 _ = signalled => {}
             }
         }

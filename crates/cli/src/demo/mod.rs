@@ -6,14 +6,12 @@ mod library;
 mod report;
 mod tools;
 
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use tokio::runtime::{Builder, Runtime};
 use toolbridge::core::set;
 use toolbridge::{Combined, Session};
 
@@ -25,15 +23,10 @@ use self::tools::Shared;
 pub(crate) use self::tools::{demo_tools, hide_demo_panic};
 use crate::output::{ending_signal, print};
 
-/// A runtime with two threads, enough for a command and its tools.
-pub(crate) fn two_threads() -> io::Result<Runtime> {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build()
-}
-
 /// Hosts the demo tools, starts a bridge, and calls each tool through it.
 pub(crate) fn run(json: bool, trace: Option<&Path>) -> Result<ExitCode> {
     hide_demo_panic();
-    let runtime = two_threads()?;
+    let runtime = toolbridge::small_runtime()?;
     let report = runtime.block_on(async {
         let signalled = ending_signal()?;
         tokio::select! {
