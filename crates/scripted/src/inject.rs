@@ -54,10 +54,11 @@ const TRACED: &str = "open,openat,socket,socketpair,pipe2,eventfd2,epoll_create1
 
 /// What Rust's standard library and Python's `threading` print when a new thread has no memory for itself, an
 /// error that they cannot report otherwise.
-const NOT_OURS: [&str; 3] = [
+const NOT_OURS: [&str; 4] = [
     "failed to allocate an alternative stack",
     "failed to set up alternative stack guard page",
     "Exception ignored in thread started by",
+    "/tokio-1.",
 ];
 
 /// The errors that a call can have, most likely first, depending on its arguments as printed by strace.

@@ -148,22 +148,21 @@ fn a_host_survives_the_failure_of_any_system_call() {
         "clone3",
         "epoll_create1",
         "flock",
-        "linkat",
         "listen",
         "mmap",
         "open",
         "read",
         "renameat2",
-        "sendmsg",
         "socket",
         "write",
+        "writev",
     ];
     fail_each_call("cli", &known, |run| calls(run, "demo"));
 }
 
 #[test]
 fn a_bridge_survives_the_failure_of_any_system_call() {
-    let known = ["connect", "epoll_create1", "open", "read", "sendmsg", "socket"];
+    let known = ["connect", "epoll_create1", "open", "read", "sendto", "socket", "writev"];
     fail_each_call("cli", &known, |run| {
         assert!(calls(run, "bridge"), "the host failed");
         true
@@ -206,7 +205,7 @@ fn a_request_survives_the_failure_of_any_system_call() {
 
 #[test]
 fn a_guardian_survives_the_failure_of_any_system_call() {
-    let known = ["clone", "execve", "mmap", "openat", "pipe2", "poll", "read", "wait4"];
+    let known = ["clone", "execve", "mmap", "openat", "poll", "read", "socketpair", "wait4"];
     fail_each_call("cli", &known, |run| ask(run, "sdk", "toolbridge-guard"));
 }
 
