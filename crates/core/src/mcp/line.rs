@@ -324,8 +324,8 @@ mod tests {
             drop(send);
             let next = writer.send(None, [Bytes::new(), Bytes::from_static(b"next"), Bytes::new()]);
             let reading = async { [reader.next().await, reader.next().await] };
-            let (sent, lines) = tokio::join!(next, reading);
-            sent.unwrap();
+            let (written, lines) = tokio::join!(next, reading);
+            written.unwrap();
             let lines = lines.map(|line| line.unwrap().unwrap().unwrap());
             assert!(lines == [Bytes::from(parts.concat()), Bytes::from_static(b"next")]);
         }
