@@ -52,10 +52,8 @@ const TRACED: &str = "open,openat,socket,socketpair,pipe2,eventfd2,epoll_create1
     mkdir,mkdirat,clone,clone3,fork,vfork,execve,mmap,mprotect,epoll_ctl,epoll_wait,epoll_pwait,poll,ppoll,flock,fchmod,\
     chmod,fchmodat,fstat,statx,stat,newfstatat,getdents64,getrandom,wait4,waitid,ftruncate,fsync";
 
-/// What Rust's standard library and Python's `threading` print when a new thread has no memory for itself, an
-/// error that they cannot report otherwise.
-const NOT_OURS: [&str; 4] = [
-    "failed to allocate an alternative stack",
+/// What Rust's standard library, Python's `threading` and tokio print about errors that they cannot report otherwise.
+const NOT_OURS: [&str; 3] = [
     "failed to set up alternative stack guard page",
     "Exception ignored in thread started by",
     "/tokio-1.",
@@ -68,6 +66,12 @@ fn errors(call: &str, line: &str) -> &'static [&'static str] {
     match call {
         // Waking a thread does not fail.
         _ if on.starts_with("anon_inode:[eventfd]") => &[],
+        // Threads: tokio panics without its own.
+        "clone3" if line.contains("CLONE_THREAD") => &[],
+        "mmap" if line.contains("MAP_STACK") => &[],
+        "mprotect" if [", 2097152,", ", 8388608,"].iter().any(|size| line.contains(size)) => &[],
+        // Nobody can be told.
+        "write" | "writev" if line.contains("write(2<") => &[],
         // Python's own modules.
         _ if line.contains("/lib/python3") => &[],
         // asyncio wakes its thread like this.
