@@ -53,11 +53,8 @@ const TRACED: &str = "open,openat,socket,socketpair,pipe2,eventfd2,epoll_create1
     chmod,fchmodat,fstat,statx,stat,newfstatat,getdents64,getrandom,wait4,waitid,ftruncate,fsync";
 
 /// What Rust's standard library, Python's `threading` and tokio print about errors that they cannot report otherwise.
-const NOT_OURS: [&str; 3] = [
-    "failed to set up alternative stack guard page",
-    "Exception ignored in thread started by",
-    "/tokio-1.",
-];
+const NOT_OURS: [&str; 3] =
+    ["failed to set up alternative stack guard page", "Exception ignored in thread started by", "/tokio-1."];
 
 /// The errors that a call can have, most likely first, depending on its arguments as printed by strace.
 fn errors(call: &str, line: &str) -> &'static [&'static str] {
