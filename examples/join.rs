@@ -2,7 +2,10 @@
 //! their tools to any MCP client. It needs `pip install mcp-server-time` and `npm install -g
 //! @modelcontextprotocol/server-everything`.
 
-use toolbridge::{Combined, McpServer, Selection, StdioServer, Toolset};
+use toolbridge::Toolset;
+use toolbridge::client::McpServer;
+use toolbridge::source::{Combined, Selection};
+use toolbridge::stdio::StdioServer;
 
 /// Adds two numbers.
 #[toolbridge::tool]

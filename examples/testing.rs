@@ -1,7 +1,8 @@
 //! A test of an agent, offline: the real CLI, no account, and a script in place of the model.
 
+use toolbridge::model::ClaudeCodeError;
 use toolbridge::testing::ScriptedModel;
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Request, Toolset};
+use toolbridge::{ClaudeCodeModel, Request, Toolset};
 
 /// Adds two numbers.
 #[toolbridge::tool]

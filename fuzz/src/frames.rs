@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use toolbridge_core::ipc::{FrameReader, FrameWriter, IpcError, MAX_MESSAGE_SIZE};
+use toolbridge_core::fuzzing::{FrameReader, FrameWriter};
+use toolbridge_core::ipc::{IpcError, MAX_MESSAGE_SIZE};
 
 use crate::input::{Pieces, block_on, cuts};
 

@@ -1,9 +1,7 @@
 //! Requests and replies on the socket are classified like a slow reader does, and payloads are unchanged.
 
 use bytes::Bytes;
-use toolbridge_core::ipc::fuzzing::{
-    BadRequest, Parts, Reply, Request, read_reply, read_request, write_request,
-};
+use toolbridge_core::fuzzing::{BadRequest, Parts, Reply, Request, read_reply, read_request, write_request};
 
 use crate::json::{self, Node};
 

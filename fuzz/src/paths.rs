@@ -4,7 +4,9 @@ use std::path::{Component, Path};
 
 use serde_json::json;
 use tempfile::TempDir;
-use toolbridge_core::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolSource as _};
+use toolbridge_core::call::CancellationToken;
+use toolbridge_core::tool::{CallMeta, RawJson, ToolCall};
+use toolbridge_core::{CallContext, ToolSource as _};
 use toolbridge_docs::Documents;
 use toolbridge_docs::fuzzing::{folded, plain_name, relative_path};
 

@@ -1,8 +1,8 @@
 //! Each JSON-RPC line is classified like a slow reader does, with its payload byte for byte.
 
 use bytes::Bytes;
-use toolbridge_core::RawJson;
-use toolbridge_core::mcp::fuzzing::{IdKey, Message, Refusal, error_line, read};
+use toolbridge_core::fuzzing::{IdKey, Message, Refusal, error_line, read};
+use toolbridge_core::tool::RawJson;
 
 use crate::json::{self, Node};
 

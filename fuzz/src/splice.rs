@@ -1,8 +1,8 @@
 //! An answer around a raw result is one line of JSON that contains the result's own members.
 
 use bytes::Bytes;
-use toolbridge_core::RawJson;
-use toolbridge_core::mcp::fuzzing::answer;
+use toolbridge_core::fuzzing::answer;
+use toolbridge_core::tool::RawJson;
 
 use crate::json::{self, Node};
 

@@ -21,7 +21,8 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
-use toolbridge::{ClaudeCodeModel, Session, Toolset, Transport, http};
+use toolbridge::model::Transport;
+use toolbridge::{ClaudeCodeModel, Session, Toolset, http};
 
 use crate::tools::toolset;
 
@@ -34,7 +35,7 @@ fn main() -> Result<()> {
         [] => obey_all(),
         [tools] => {
             let tools = toolset(tools.parse()?)?;
-            Ok(toolbridge::serve_stdio(tools)?)
+            Ok(toolbridge::stdio::serve_stdio(tools)?)
         }
         [tools, "http"] => serve_http(toolset(tools.parse()?)?),
         ["nats", "host", url, name, host, calls] => nats::host(url, name, host, calls.parse()?),

@@ -6,8 +6,10 @@ use anyhow::{Context as _, Result, bail};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+use toolbridge::client::McpServer;
 use toolbridge::nats::Tools;
-use toolbridge::{CallContext, McpServer, NoArgs, RawJson, Tool, ToolCall, ToolSource};
+use toolbridge::tool::{RawJson, ToolCall};
+use toolbridge::{CallContext, NoArgs, Tool, ToolSource};
 
 use crate::say;
 use crate::tools::toolset;

@@ -6,7 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use toolbridge::{ClaudeCodeModel, Transport};
+use toolbridge::ClaudeCodeModel;
+use toolbridge::model::Transport;
 use toolbridge_scripted::{ScriptedModel, Turn, clean_environment};
 
 use crate::say;
@@ -62,7 +63,7 @@ pub(crate) async fn talk(cli: &str, runs: usize, python: &str, script: &str) -> 
 /// The time from now until the model is called.
 async fn since(
     asked: &Asked,
-    asking: impl Future<Output = Result<(), toolbridge::ClaudeCodeError>>,
+    asking: impl Future<Output = Result<(), toolbridge::model::ClaudeCodeError>>,
 ) -> Result<f64> {
     asked.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let began = now();

@@ -2,7 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolbridge::{RawJson, RegistrationError, Tool, ToolResult, Toolset, ToolsetBuilder};
+use toolbridge::tool::{RawJson, RegistrationError};
+use toolbridge::toolset::ToolsetBuilder;
+use toolbridge::{Tool, ToolResult, Toolset};
 
 /// The least number of tools: those that are called.
 pub(crate) const OWN: usize = 3;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     toolbridge::run_bridge_if_asked();
-    if let Some(names) = toolbridge::asked_to_attach() {
-        return toolbridge::run_attach(names, None);
+    if let Some(names) = toolbridge::bridge::asked_to_attach() {
+        return toolbridge::bridge::run_attach(names, None);
     }
     #[expect(clippy::print_stderr, reason = "it was started by hand")]
     {

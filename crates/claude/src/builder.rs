@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
-use toolbridge_core::ServerInfo;
+use toolbridge_core::tool::ServerInfo;
 
 use crate::callbacks::Callbacks;
 use crate::model::{ClaudeCodeModel, Inner, Permits};
@@ -155,7 +155,7 @@ impl ClaudeCodeModelBuilder {
     ///
     /// ```
     /// use serde_json::json;
-    /// # use toolbridge_claude as toolbridge;
+    /// # mod toolbridge { pub use toolbridge_claude::{self as model, ClaudeCodeModel, Request}; }
     /// use toolbridge::ClaudeCodeModel;
     ///
     /// let model = ClaudeCodeModel::builder()

@@ -2,7 +2,8 @@
 
 use futures_core::future::BoxFuture;
 use serde_json::Value;
-use toolbridge_core::{Answer, RawJson};
+use toolbridge_core::call::Answer;
+use toolbridge_core::tool::RawJson;
 
 use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
 use crate::opaque::Opaque;
@@ -54,8 +55,9 @@ macro_rules! setters {
             /// denies them. A request's function replaces that of its model.
             ///
             /// ```
-            /// # use toolbridge_claude as toolbridge;
-            /// use toolbridge::{ClaudeCodeModel, Permission};
+            /// # mod toolbridge { pub use toolbridge_claude::{self as model, ClaudeCodeModel, Request}; }
+            /// use toolbridge::ClaudeCodeModel;
+            /// use toolbridge::model::Permission;
             ///
             /// let model = ClaudeCodeModel::builder()
             ///     .can_use_tool(async |request| match request.tool_name.as_str() {
@@ -85,8 +87,9 @@ macro_rules! setters {
             ///
             /// ```
             /// use serde_json::json;
-            /// # mod toolbridge { pub use toolbridge_claude::*; pub use toolbridge_core::Answer; }
-            /// use toolbridge::{Answer, ClaudeCodeModel};
+            /// # mod toolbridge { pub use toolbridge_claude::ClaudeCodeModel; pub use toolbridge_core::call; }
+            /// use toolbridge::ClaudeCodeModel;
+            /// use toolbridge::call::Answer;
             ///
             /// let model = ClaudeCodeModel::builder()
             ///     .on_ask(async |question| match question.message.as_str() {
@@ -114,8 +117,9 @@ macro_rules! setters {
             /// happens when the CLI stops waiting for a hook, if the CLI's version supports that.
             ///
             /// ```
-            /// # use toolbridge_claude as toolbridge;
-            /// use toolbridge::{ClaudeCodeModel, HookEvent, HookOutput};
+            /// # mod toolbridge { pub use toolbridge_claude::{self as model, ClaudeCodeModel, Request}; }
+            /// use toolbridge::ClaudeCodeModel;
+            /// use toolbridge::model::{HookEvent, HookOutput};
             ///
             /// let model = ClaudeCodeModel::builder()
             ///     .builtin_tools(["Bash"])

@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use toolbridge_core::{CancellationToken, RawJson, ToolSource};
+use toolbridge_core::ToolSource;
+use toolbridge_core::call::CancellationToken;
+use toolbridge_core::tool::RawJson;
 
 use crate::callbacks::Callbacks;
 use crate::cli::Cli;
@@ -25,7 +27,7 @@ type Done = Result<(), ClaudeCodeError>;
 /// process.
 ///
 /// ```no_run
-/// # use toolbridge_claude as toolbridge;
+/// # mod toolbridge { pub use toolbridge_claude::{self as model, ClaudeCodeModel, Request}; }
 /// use toolbridge::ClaudeCodeModel;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

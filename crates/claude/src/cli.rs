@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
-use toolbridge_core::ipc::Session;
+use toolbridge_core::Session;
 use tracing::Instrument as _;
 
 use crate::ClaudeCodeError;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::net::unix::pipe;
-use toolbridge_core::CancellationToken;
+use toolbridge_core::call::CancellationToken;
 use toolbridge_core::mcp::{LineWriter, Outgoing as _};
 
 /// The write end of the CLI's stdin. Any holder can close it for all others.

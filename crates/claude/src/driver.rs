@@ -15,9 +15,10 @@ use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
-use toolbridge_core::ipc::child::Pipes;
+use toolbridge_core::call::CancellationToken;
 use toolbridge_core::mcp::{Incoming as _, LineReader, Serving, serve_with};
-use toolbridge_core::{CancellationToken, RawJson};
+use toolbridge_core::process::child::Pipes;
+use toolbridge_core::tool::RawJson;
 use tracing::{Instrument as _, Span};
 use uuid::Uuid;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use toolbridge_core::ipc::IpcError;
-use toolbridge_core::{Hint, RawJson, RegistrationError, show_hint};
+use toolbridge_core::tool::{Hint, RawJson, RegistrationError, show_hint};
 
 use crate::Transport;
 
@@ -356,7 +356,7 @@ pub(crate) fn start_error(
 
 #[cfg(test)]
 mod tests {
-    use toolbridge_core::{hint_of, with_causes};
+    use toolbridge_core::tool::{hint_of, with_causes};
 
     use super::*;
 

@@ -1,7 +1,8 @@
 //! Events of a request.
 
 use serde::{Deserialize, Serialize};
-use toolbridge_core::{Progress, RawJson};
+use toolbridge_core::call::Progress;
+use toolbridge_core::tool::RawJson;
 
 use crate::part::Part;
 use crate::response::ResponseWithMetadata;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 use uuid::Uuid;
 
 use crate::part::Part;

@@ -4,7 +4,7 @@ use futures_core::future::BoxFuture;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::task::AbortOnDropHandle;
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 
 use crate::names::{misspelt, names};
 use crate::opaque::Opaque;

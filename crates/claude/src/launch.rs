@@ -388,7 +388,7 @@ fn without_draft(mut schema: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use toolbridge_core::{RawJson, ToolList, ToolSpec};
+    use toolbridge_core::tool::{RawJson, ToolList, ToolSpec};
 
     use super::*;
     use crate::hook::{HookEvent, HookShape};

@@ -72,9 +72,7 @@ pub use settings::{
 };
 pub use stream::ResponseStream;
 pub use subagent::Subagent;
-#[doc(hidden)]
 pub use sweep::end_all_with_home;
 pub use transport::Transport;
 pub use version::{cli_login, cli_version, takes_plain_prompts};
-#[doc(hidden)]
 pub use waits::{awaited, is_awaited};

@@ -80,7 +80,7 @@ fn is_executable(path: &Path) -> bool {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
-    use toolbridge_core::Hint as _;
+    use toolbridge_core::tool::Hint as _;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 
 use crate::event::Event;
 use crate::part::Part;

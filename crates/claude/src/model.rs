@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
-use toolbridge_core::{CancellationToken, ToolSource, check_server_name};
+use toolbridge_core::ToolSource;
+use toolbridge_core::call::CancellationToken;
+use toolbridge_core::tool::check_server_name;
 
 use crate::builder::{ClaudeCodeModelBuilder, Options};
 use crate::diagnose::blocked;
@@ -34,7 +36,7 @@ pub const DEFAULT_SERVER_NAME: &str = "tools";
 /// ```no_run
 /// use schemars::JsonSchema;
 /// use serde::Deserialize;
-/// # mod toolbridge { pub use toolbridge_claude::*; pub use toolbridge_core::*; }
+/// # mod toolbridge { pub use toolbridge_claude::{ClaudeCodeModel, Request}; pub use toolbridge_core::Toolset; }
 /// use toolbridge::{ClaudeCodeModel, Request, Toolset};
 ///
 /// #[derive(Deserialize, JsonSchema)]

@@ -1,6 +1,6 @@
 //! The names of the CLI that settings may have, so that a typo is an error.
 
-use toolbridge_core::did_you_mean;
+use toolbridge_core::tool::did_you_mean;
 
 use crate::ClaudeCodeError;
 

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolbridge_core::ipc::{IpcError, Session};
+use toolbridge_core::ipc::IpcError;
+use toolbridge_core::source::Selection;
+use toolbridge_core::tool::{ServerInfo, ToolList, check_server_name};
 use toolbridge_core::trace::{Process as Side, Tracer, trace_path};
-use toolbridge_core::{Selection, ServerInfo, ToolList, ToolSource, check_server_name, set};
+use toolbridge_core::{Session, ToolSource, set};
 use tracing::Span;
 
 use crate::builder::Options;

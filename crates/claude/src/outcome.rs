@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 
 use crate::ClaudeCodeError;
 use crate::control::response_line;

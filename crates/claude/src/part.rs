@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 
 /// A part of the model's output, or a tool result that was returned to it.
 ///

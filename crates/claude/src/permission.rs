@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 
 use crate::callbacks::CanUseTool;
 use crate::opaque::Opaque;

@@ -11,8 +11,8 @@ use crate::settings::PermissionMode;
 /// returned with [`Permission::AllowAnd`](crate::Permission::AllowAnd).
 ///
 /// ```
-/// # use toolbridge_claude as toolbridge;
-/// use toolbridge::{Permission, PermissionRule, PermissionUpdate};
+/// # mod toolbridge { pub use toolbridge_claude::{self as model, ClaudeCodeModel, Request}; }
+/// use toolbridge::model::{Permission, PermissionRule, PermissionUpdate};
 ///
 /// // This `git status`, and any other in the same conversation.
 /// let rule = PermissionRule::new("Bash").content("git status:*");

@@ -15,8 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process_group};
-use toolbridge_core::ipc::child::{self, Exit, Pipes};
-use toolbridge_core::ipc::guard;
+use toolbridge_core::ipc::own_executable;
+use toolbridge_core::process::child::{self, Exit, Pipes};
+use toolbridge_core::process::guard;
 use uuid::Uuid;
 
 use crate::ClaudeCodeError;
@@ -58,7 +59,7 @@ pub(crate) struct Group {
 pub(crate) fn command(program: &Path, given: Option<&Path>) -> Command {
     // Absolute: the CLI may be started in another directory.
     let given = given.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into()));
-    let Some(guardian) = given.or_else(guard::executable) else { return Command::new(program) };
+    let Some(guardian) = given.or_else(own_executable) else { return Command::new(program) };
     let mut command = Command::new(guardian);
     command.arg(guard::COMMAND).arg(std::process::id().to_string()).arg(program);
     command

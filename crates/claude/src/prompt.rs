@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 
 use crate::part::Part;
 use crate::response::ModelResponse;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
-use toolbridge_core::{Answer, Asked, RawJson};
+use toolbridge_core::call::{Answer, Asked};
+use toolbridge_core::tool::RawJson;
 
 use crate::callbacks::OnAsk;
 use crate::opaque::Opaque;

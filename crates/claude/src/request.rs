@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use toolbridge_core::{CancellationToken, States, ToolSource, schema_of};
+use toolbridge_core::ToolSource;
+use toolbridge_core::call::{CancellationToken, States};
+use toolbridge_core::tool::schema_of;
 
 use crate::callbacks::Callbacks;
 use crate::opaque::Opaque;
@@ -21,8 +23,9 @@ use crate::{ClaudeCodeError, Transport};
 ///
 /// ```
 /// use serde_json::json;
-/// # use toolbridge_claude as toolbridge;
-/// use toolbridge::{Message, Request};
+/// # mod toolbridge { pub use toolbridge_claude::{self as model, ClaudeCodeModel, Request}; }
+/// use toolbridge::Request;
+/// use toolbridge::model::Message;
 ///
 /// let history = [Message::user("My name is Ada."), Message::assistant("Hello Ada!")];
 /// let request = Request::new("What is my name?")
@@ -154,7 +157,7 @@ impl Request {
     /// ```no_run
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
-    /// # use toolbridge_claude as toolbridge;
+    /// # mod toolbridge { pub use toolbridge_claude::{self as model, ClaudeCodeModel, Request}; }
     /// use toolbridge::{ClaudeCodeModel, Request};
     ///
     /// #[derive(Deserialize, JsonSchema)]
@@ -248,7 +251,7 @@ impl From<String> for Request {
 
 #[cfg(test)]
 mod tests {
-    use toolbridge_core::{Hint as _, RawJson};
+    use toolbridge_core::tool::{Hint as _, RawJson};
 
     use super::*;
     use crate::part::Part;

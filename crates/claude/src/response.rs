@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 
 use crate::ClaudeCodeError;
 use crate::part::Part;

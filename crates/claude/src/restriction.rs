@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolbridge_core::{Fault, RawJson, Schema, did_you_mean};
+use toolbridge_core::tool::{Fault, RawJson, Schema, did_you_mean};
 
 use crate::ClaudeCodeError;
 use crate::names::BUILTIN_TOOLS;

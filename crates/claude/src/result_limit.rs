@@ -5,7 +5,7 @@
 //! process, or truncated with a note if the tools already use the names that this needs.
 
 use serde_json::{Map, Value, json};
-use toolbridge_core::{RawJson, ToolSpec};
+use toolbridge_core::tool::{RawJson, ToolSpec};
 
 use crate::version::Version;
 

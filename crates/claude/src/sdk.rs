@@ -10,8 +10,8 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
-use toolbridge_core::RawJson;
 use toolbridge_core::mcp::{Incoming, LineTooLong, Outgoing};
+use toolbridge_core::tool::RawJson;
 
 use crate::control::Control;
 

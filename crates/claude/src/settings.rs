@@ -126,8 +126,9 @@ settings! {
     ///
     /// ```
     /// use std::time::Duration;
-    /// # use toolbridge_claude as toolbridge;
-    /// use toolbridge::{Request, Settings};
+    /// # mod toolbridge { pub use toolbridge_claude::{self as model, ClaudeCodeModel, Request}; }
+    /// use toolbridge::Request;
+    /// use toolbridge::model::Settings;
     ///
     /// let settings = Settings::default().timeout(Duration::from_secs(600)).max_turns(3);
     /// let request = Request::new("Sum up the week").settings(settings);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
-use toolbridge_core::CancellationToken;
+use toolbridge_core::call::CancellationToken;
 use toolbridge_core::ipc::session_dir;
 use tracing::Span;
 

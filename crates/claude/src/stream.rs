@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
-use toolbridge_core::CancellationToken;
+use toolbridge_core::call::CancellationToken;
 
 use crate::error::ExecutionKind;
 use crate::event::Event;

@@ -11,8 +11,9 @@ record! {
     /// It has only the tools that it is given.
     ///
     /// ```
-    /// # use toolbridge_claude as toolbridge;
-    /// use toolbridge::{ClaudeCodeModel, Subagent};
+    /// # mod toolbridge { pub use toolbridge_claude::{self as model, ClaudeCodeModel, Request}; }
+    /// use toolbridge::ClaudeCodeModel;
+    /// use toolbridge::model::Subagent;
     ///
     /// let reader = Subagent::new("Reads files and sums them up", "You are a librarian.").tools(["Read"]);
     /// let model = ClaudeCodeModel::builder().builtin_tools(["Read"]).agent("reader", reader).build()?;

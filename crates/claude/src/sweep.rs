@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use toolbridge_core::ipc::guard;
+use toolbridge_core::process::guard;
 
 /// The environment variable that marks processes started by a CLI.
 pub(crate) const MARKER: &str = "TOOLBRIDGE_REQUEST";

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{mpsc, watch};
+use toolbridge_core::call::{Answer, States};
 use toolbridge_core::park::Parked;
-use toolbridge_core::{
-    Answer, CallContext, CallEvent, CallFuture, Changes, DerivedList, RawJson, States, ToolCall, ToolError,
-    ToolList, ToolSource,
-};
+use toolbridge_core::source::{CallEvent, CallFuture, Changes, DerivedList};
+use toolbridge_core::tool::{RawJson, ToolCall, ToolList};
+use toolbridge_core::{CallContext, ToolError, ToolSource};
 
 use crate::Event;
 use crate::callbacks::OnAsk;

@@ -288,7 +288,7 @@ mod tests {
         let guardian = program(&guardian, r#"echo "$@" > "$0.said"; shift 2; exec "$@""#);
         assert_eq!(version_of(&cli, Some(&guardian)).await, Version(2, 1, 7));
         let said = std::fs::read_to_string(guardian.with_extension("said")).unwrap();
-        let (command, id) = (toolbridge_core::ipc::guard::COMMAND, std::process::id());
+        let (command, id) = (toolbridge_core::process::guard::COMMAND, std::process::id());
         assert_eq!(said, format!("{command} {id} {} --version\n", cli.display()));
     }
 

@@ -12,13 +12,11 @@ tokio::task_local! {
 
 /// Runs a function that a CLI waits for. Requests that it makes do not wait for other requests to end: one of
 /// those waits for the function.
-#[doc(hidden)]
 pub fn awaited<F: Future>(function: F) -> impl Future<Output = F::Output> {
     AWAITED.scope((), function)
 }
 
 /// Whether a CLI waits for the function that runs now.
-#[doc(hidden)]
 #[must_use]
 pub fn is_awaited() -> bool {
     AWAITED.try_with(|()| ()).is_ok()

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
-use toolbridge_core::{CancellationToken, ToolSpec};
+use toolbridge_core::call::CancellationToken;
+use toolbridge_core::tool::ToolSpec;
 
 use crate::ClaudeCodeError;
 use crate::cli::Cli;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
-use toolbridge::Transport;
 use toolbridge::docs::LogLevel;
+use toolbridge::model::Transport;
 use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";

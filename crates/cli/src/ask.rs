@@ -12,16 +12,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep_until;
-use toolbridge::claude::{Metadata, ModelResponse, ResponseStream, ResponseWithMetadata};
-use toolbridge::core::{set, with_causes};
 use toolbridge::docs::LogLevel;
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Event, ExecutionKind, Part, Request, hint_of};
+use toolbridge::model::{
+    ClaudeCodeError, ExecutionKind, Metadata, ModelResponse, Part, ResponseStream, ResponseWithMetadata,
+};
+use toolbridge::tool::{hint_of, with_causes};
+use toolbridge::{ClaudeCodeModel, Event, Request, set};
 
 use crate::args::{AskArgs, AskTools};
 use crate::demo::{demo_tools, hide_demo_panic};
 use crate::docs;
 use crate::excerpt::excerpt;
-use crate::output::{Spinner, WithHint, ending_signal, print, say};
+use crate::output::{Spinner, WithHint, ending_signal, print, say, small_runtime};
 use crate::question;
 
 /// How many characters of a tool's arguments or result are shown.
@@ -68,7 +70,7 @@ fn answer_to(args: &AskArgs) -> Result<ExitCode, Failure> {
     let deadline = args.timeout.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
     // Before the signal handlers are installed, so that Ctrl-C still interrupts a read from stdin.
     let prompt = prompt(&args.prompt, args.timeout)?;
-    let runtime = toolbridge::small_runtime().map_err(anyhow::Error::from)?;
+    let runtime = small_runtime().map_err(anyhow::Error::from)?;
     let has_answer = Cell::new(false);
     let answered = runtime.block_on(async {
         let Some((deadline, limit)) = deadline else { return ask(args, prompt, &has_answer).await };
@@ -99,7 +101,7 @@ async fn ask(args: &AskArgs, prompt: String, has_answer: &Cell<bool>) -> Result<
         builder = builder.on_ask(async |asked| match asked.url {
             None => question::ask(asked.server_name, asked.message, asked.schema).await,
             // A page to open in a browser, which is not supported here.
-            Some(_) => toolbridge::Answer::Declined,
+            Some(_) => toolbridge::call::Answer::Declined,
         });
     }
     let model = builder.build()?;

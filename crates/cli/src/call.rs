@@ -6,12 +6,14 @@ use std::sync::OnceLock;
 
 use anyhow::Result;
 use serde::Deserialize;
-use toolbridge::core::trace::Outcome;
-use toolbridge::core::{CallEvent, Question};
-use toolbridge::ipc::Remote;
-use toolbridge::{CallContext, IpcError, RawJson, ToolCall, ToolError, ToolList};
+use toolbridge::call::Question;
+use toolbridge::ipc::{IpcError, Remote};
+use toolbridge::source::CallEvent;
+use toolbridge::tool::{RawJson, ToolCall, ToolList};
+use toolbridge::trace::Outcome;
+use toolbridge::{CallContext, ToolError};
 
-use crate::output::{WithHint, print, say};
+use crate::output::{WithHint, print, say, small_runtime};
 use crate::question;
 
 /// The hint for a message over the protocol's size limit.
@@ -27,7 +29,7 @@ pub(crate) fn run(socket: &Path, tool: &str, arguments: &str, json: bool) -> Res
         return Err(bad(format!("`{arguments}`")).into());
     }
     let remote = Remote::new(socket, ToolList::default())?;
-    let runtime = toolbridge::small_runtime()?;
+    let runtime = small_runtime()?;
     let answered = runtime.block_on(call(&remote, ToolCall::new(tool, arguments)));
     // A thread that waits for the terminal must not hold the program.
     runtime.shutdown_background();

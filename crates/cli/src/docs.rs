@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use toolbridge::ServerInfo;
-use toolbridge::core::set;
 use toolbridge::docs::DocumentsBuilder;
+use toolbridge::set;
+use toolbridge::tool::ServerInfo;
 
 use crate::args::{DocsArgs, DocsRoots};
 use crate::output::say;

@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use serde_json::json;
-use toolbridge::claude::{cli_login, cli_version, find_cli, takes_plain_prompts};
-use toolbridge::core::with_causes;
+use toolbridge::Session;
 use toolbridge::ipc::{SessionState, session_dir, session_dirs, sessions};
-use toolbridge::{ClaudeCodeError, ExecutionKind, Session, hint_of};
+use toolbridge::model::{
+    ClaudeCodeError, ExecutionKind, cli_login, cli_version, find_cli, takes_plain_prompts,
+};
+use toolbridge::tool::{hint_of, with_causes};
 
 use crate::demo::{Client, demo_tools};
-use crate::output::print;
+use crate::output::{print, small_runtime};
 
 /// The result of one check: its name, its status (`ok`, `warn` or `fail`), a text, and a hint.
 #[derive(Serialize)]
@@ -68,7 +70,7 @@ fn program() -> Check {
 fn cli(given: Option<&Path>) -> Vec<Check> {
     const WHAT: &str = "Claude Code CLI";
     let found = find_cli(given).map_err(anyhow::Error::from);
-    let found = found.and_then(|path| Ok((path, toolbridge::small_runtime()?)));
+    let found = found.and_then(|path| Ok((path, small_runtime()?)));
     let (path, runtime) = match found {
         Ok(found) => found,
         Err(error) => return vec![Check::fail(WHAT, &error)],
@@ -161,7 +163,7 @@ fn stale_sessions() -> Check {
 
 fn bridge() -> Check {
     const WHAT: &str = "bridge";
-    let runtime = toolbridge::small_runtime();
+    let runtime = small_runtime();
     match runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(round_trip())) {
         Ok(text) => Check::ok(WHAT, text),
         Err(error) => Check::fail(WHAT, &error),

@@ -29,13 +29,13 @@ use crate::serve::{Front, Serve, Source};
 
 fn main() -> ExitCode {
     // Fast path for bridges, which every request starts: no argument parser and no log before the first read.
-    toolbridge::run_guard_if_asked();
+    toolbridge::bridge::run_guard_if_asked();
     if let Some((socket, schema)) = plain_bridge() {
-        return toolbridge::run_bridge(Path::new(&socket), Path::new(&schema), None);
+        return toolbridge::bridge::run_bridge(Path::new(&socket), Path::new(&schema), None);
     }
-    if let Some(names) = toolbridge::asked_to_attach().filter(|_| is_silent()) {
+    if let Some(names) = toolbridge::bridge::asked_to_attach().filter(|_| is_silent()) {
         become_small(&names);
-        return toolbridge::run_attach(names, None);
+        return toolbridge::bridge::run_attach(names, None);
     }
     toolbridge::ipc::this_program_is_a_bridge();
     let args = Args::parse();
@@ -47,9 +47,11 @@ fn main() -> ExitCode {
     let _listeners = output::log_to_stderr(level);
     let done = match args.command {
         Command::Bridge { socket, schema, trace } => {
-            return toolbridge::run_bridge(&socket, &schema, trace.file.as_deref());
+            return toolbridge::bridge::run_bridge(&socket, &schema, trace.file.as_deref());
         }
-        Command::Attach { names, trace } => return toolbridge::run_attach(names, trace.file.as_deref()),
+        Command::Attach { names, trace } => {
+            return toolbridge::bridge::run_attach(names, trace.file.as_deref());
+        }
         Command::Demo { serve: true, name, trace, .. } => {
             let front = Front::Session { name, ends_with_stdin: true };
             serve::serve(Serve::one(Source::Demo, front, trace.file))

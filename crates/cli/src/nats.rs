@@ -28,10 +28,10 @@ mod with {
 
     use anyhow::Result;
     use serde_json::json;
-    use toolbridge::core::set;
-    use toolbridge::core::trace::{Process, Tracer, trace_path};
     use toolbridge::nats::{ConnectFiles, ConnectOptions, NatsError, Tools};
-    use toolbridge::{ServerInfo, ToolSource};
+    use toolbridge::tool::ServerInfo;
+    use toolbridge::trace::{Process, Tracer, trace_path};
+    use toolbridge::{ToolSource, set};
 
     use super::NatsFront;
     use crate::args::NatsAccess;
@@ -86,7 +86,9 @@ mod without {
     use std::sync::Arc;
 
     use anyhow::Result;
-    use toolbridge::{Combined, ServerInfo, ToolSource};
+    use toolbridge::ToolSource;
+    use toolbridge::source::Combined;
+    use toolbridge::tool::ServerInfo;
 
     use super::NatsFront;
     use crate::args::NatsAccess;

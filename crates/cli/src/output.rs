@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
-use toolbridge::core::{show_hint, with_causes};
-use toolbridge::{Hint, hint_of};
+use toolbridge::tool::{Hint, hint_of, show_hint, with_causes};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -19,10 +19,15 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use crate::args::LOG_VARIABLE;
 use crate::question::IS_OPEN;
 
+/// A runtime on the current thread.
+pub(crate) fn small_runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
 /// Waits for SIGINT, SIGTERM or SIGHUP and returns the exit code that shells use for it. Must be called inside a
 /// runtime.
 pub(crate) fn ending_signal() -> io::Result<impl Future<Output = ExitCode>> {
-    let signalled = toolbridge::ending_signal()?;
+    let signalled = toolbridge::stdio::ending_signal()?;
     Ok(async { signalled.await.into() })
 }
 

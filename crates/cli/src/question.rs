@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Map, Value};
-use toolbridge::Answer;
+use toolbridge::call::Answer;
 
 /// Whether a question is open; nothing else is drawn meanwhile.
 pub(crate) static IS_OPEN: AtomicBool = AtomicBool::new(false);

@@ -16,19 +16,20 @@ use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 use serde_json::json;
 use tokio::runtime::Builder;
-use toolbridge::core::set;
-use toolbridge::core::trace::{Process, Tracer, trace_path};
+use toolbridge::client::{McpServer, ServerError};
 use toolbridge::docs::DocumentsBuilder;
 use toolbridge::ipc::Attached;
-use toolbridge::{
-    Combined, McpServer, Parked, RegistrationError, Selection, ServerError, ServerInfo, Session, StdioServer,
-    ToolSource, http,
-};
+use toolbridge::park::Parked;
+use toolbridge::source::{Combined, Selection};
+use toolbridge::stdio::StdioServer;
+use toolbridge::tool::{RegistrationError, ServerInfo};
+use toolbridge::trace::{Process, Tracer, trace_path};
+use toolbridge::{Session, ToolSource, http, set};
 
 use crate::args::{NatsAccess, ServeArgs, ServeFront};
 use crate::demo::demo_tools;
 use crate::nats::NatsFront;
-use crate::output::{WithHint, end_of_stdin, ending_signal, print, say};
+use crate::output::{WithHint, end_of_stdin, ending_signal, print, say, small_runtime};
 use crate::{docs, nats};
 
 /// The server's name in an MCP config.
@@ -195,11 +196,8 @@ pub(crate) fn serve(serve: Serve) -> Result<ExitCode> {
     // tool that blocks its thread.
     let is_small =
         matches!(serve.front, Front::Stdio) && !serve.sources.iter().any(|it| matches!(it, Source::Demo));
-    let runtime = if is_small {
-        toolbridge::small_runtime()?
-    } else {
-        Builder::new_multi_thread().enable_all().build()?
-    };
+    let runtime =
+        if is_small { small_runtime()? } else { Builder::new_multi_thread().enable_all().build()? };
     let served = runtime.block_on(async {
         // One handler from start to end, so that no signal is lost in between.
         let mut signalled = pin!(ending_signal()?);

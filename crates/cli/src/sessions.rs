@@ -9,13 +9,13 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
-use toolbridge::ToolList;
 use toolbridge::ipc::{
     Remote, SessionInfo, SessionState, named_sessions, names_dirs, read_schema_file, session_dirs, sessions,
     sweep,
 };
+use toolbridge::tool::ToolList;
 
-use crate::output::{WithHint, ending_signal, print};
+use crate::output::{WithHint, ending_signal, print, small_runtime};
 
 /// How often `--watch` refreshes.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ impl Shown {
 
 pub(crate) fn run(clean: bool, json: bool) -> Result<ExitCode> {
     let mut shown = found(clean)?;
-    toolbridge::small_runtime()?.block_on(async {
+    small_runtime()?.block_on(async {
         for session in &mut shown {
             session.count().await;
         }
@@ -88,7 +88,7 @@ pub(crate) fn run(clean: bool, json: bool) -> Result<ExitCode> {
 
 /// Refreshes the list until a signal arrives or stdout is closed.
 pub(crate) fn watch(json: bool) -> Result<ExitCode> {
-    toolbridge::small_runtime()?.block_on(async {
+    small_runtime()?.block_on(async {
         let mut signalled = std::pin::pin!(ending_signal()?);
         let mut before = HashMap::<String, (u64, Instant)>::new();
         let clear = if !json && stdout().is_terminal() { CLEAR } else { "" };

@@ -8,11 +8,11 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
+use toolbridge_core::call::{Answer, Question};
 use toolbridge_core::http::{serve, service};
-use toolbridge_core::{
-    Answer, CallContext, CallFuture, Combined, Content, NoArgs, Question, RawJson, Tool, ToolCall, ToolError,
-    ToolList, ToolResult, ToolSource, ToolSpec, Toolset,
-};
+use toolbridge_core::source::{CallFuture, Combined};
+use toolbridge_core::tool::{Content, RawJson, ToolCall, ToolList, ToolSpec};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, ToolResult, ToolSource, Toolset};
 
 /// A red pixel.
 const PIXEL: &[u8] = include_bytes!("pixel.png");
@@ -213,7 +213,7 @@ fn tools() -> Result<Toolset, Box<dyn std::error::Error>> {
         if !changed.remove("test_more") {
             changed.add(Tool::new("test_more", "Comes and goes", async |_: NoArgs| "more"))?;
         }
-        Ok::<_, toolbridge_core::RegistrationError>("changed")
+        Ok::<_, toolbridge_core::tool::RegistrationError>("changed")
     }))?;
     Ok(tools)
 }

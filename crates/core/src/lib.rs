@@ -1,9 +1,9 @@
-//! Tools as data.
+//! The engine: tools, the sources that have them, and the protocols that offer them.
 //!
 //! A **source** is anything that can list tools and call them ([`ToolSource`]); a **front** offers a source to
-//! clients over one protocol. This crate defines what both use: [`ToolSpec`], [`ToolCall`], [`ToolResult`],
-//! [`ToolError`], and the source for functions in this process, [`Toolset`]. It has no code for sockets or MCP,
-//! and opens no file except for a trace ([`trace`]).
+//! clients over one protocol. The modules are layers, each above the next: [`tool`], [`call`], [`source`],
+//! [`toolset`] (functions of this process as a source), `park`, the socket ([`ipc`]), MCP over lines ([`mcp`])
+//! and over HTTP (`http`), [`process`], and other MCP servers (`client`).
 //!
 //! ```
 //! use schemars::JsonSchema;
@@ -21,56 +21,42 @@
 //!     .tool("add", "Adds two numbers", async |args: Add| args.a + args.b)
 //!     .build()?;
 //! assert_eq!(tools.names(), ["add"]);
-//! # Ok::<(), toolbridge_core::RegistrationError>(())
+//! # Ok::<(), toolbridge_core::tool::RegistrationError>(())
 //! ```
 
 pub mod call;
 #[cfg(feature = "client")]
 pub mod client;
+/// For the fuzz targets.
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod ipc;
 pub mod mcp;
 #[cfg(feature = "park")]
 pub mod park;
+pub mod process;
 pub mod source;
 pub mod tool;
 pub mod toolset;
 
-pub use call::context::{CallContext, States};
-pub use call::progress::{Listener, Progress};
-pub use call::question::{Answer, Asked, Pending, Question};
-pub use call::trace;
-pub use source::changes::{Changes, DerivedList};
-pub use source::combined::Combined;
-pub use source::dispatcher::Dispatcher;
-pub use source::prefixed::{Prefixed, with_prefix};
-pub use source::running::{CallEvent, RunningCall};
-pub use source::selection::Selection;
-pub use source::{CallFuture, ToolSource};
-pub use tokio_util::sync::CancellationToken;
-pub use tool::arguments::Fault;
-pub use tool::budget::{Budget, Share};
-pub use tool::call::{CallMeta, ToolCall};
-pub use tool::caller::Caller;
-#[doc(hidden)]
-pub use tool::error::did_you_mean;
-pub use tool::error::{Hint, RegistrationError, ToolError, hint_of, with_causes};
-pub use tool::json::RawJson;
-pub use tool::name::{MAX_FULL_NAME_CHARS, check_server_name, check_tool_name};
-pub use tool::result::{Content, MAX_RESULT_DEPTH, ToolResult};
-#[doc(hidden)]
-pub use tool::schema::Schema;
-pub use tool::server_info::ServerInfo;
-pub use tool::spec::{DuplicateName, ToolList, ToolSpec};
-pub use tool::type_schema::schema_of;
-pub use toolset::extract::{FromContext, State};
-pub use toolset::handler::{FromArguments, IntoHandler, NoArgs};
-pub use toolset::returned::{IntoToolError, IntoToolResult, Json};
-pub use toolset::tool::{IntoTools, Tool};
-pub use toolset::{Toolset, ToolsetBuilder};
+pub use call::{CallContext, trace};
+pub use ipc::Session;
+pub use source::ToolSource;
+pub use tool::{ToolError, ToolResult};
+pub use toolset::{NoArgs, State, Tool, Toolset};
 
-/// Calls the builder's method of the same name for each setting that is `Some`.
+pub(crate) use call::{Answer, Asked, CancellationToken, Listener, Pending, Progress, Question};
+pub(crate) use source::prefixed::with_prefix;
+pub(crate) use source::{CallEvent, CallFuture, Changes, Dispatcher, RunningCall};
+pub(crate) use tool::budget::{Budget, Share};
+pub(crate) use tool::{
+    CallMeta, Caller, DuplicateName, Fault, Hint, RawJson, RegistrationError, Schema, ServerInfo, ToolCall,
+    ToolList, ToolSpec, check_server_name, schema_of,
+};
+
+/// Calls the builder's method of the same name for each setting that is `Some`. For our own crates.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! set {

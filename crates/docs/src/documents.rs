@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use toolbridge_core::{CallContext, CallFuture, ToolCall, ToolList, ToolSource, Toolset, ToolsetBuilder};
+use toolbridge_core::source::CallFuture;
+use toolbridge_core::tool::{ToolCall, ToolList};
+use toolbridge_core::toolset::ToolsetBuilder;
+use toolbridge_core::{CallContext, ToolSource, Toolset};
 
 use crate::builder::DocumentsBuilder;
 use crate::find::Search;
@@ -17,8 +20,10 @@ use crate::vault::Vault;
 /// the model. Cloning is cheap.
 ///
 /// ```
-/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_docs::*; }
-/// use toolbridge::{CallContext, Documents, RawJson, ToolCall, ToolSource as _};
+/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_docs as docs; }
+/// use toolbridge::docs::Documents;
+/// use toolbridge::tool::{RawJson, ToolCall};
+/// use toolbridge::{CallContext, ToolSource as _};
 ///
 /// # let dir = tempfile::TempDir::new()?;
 /// # let workspace = dir.path();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use toolbridge_core::{Hint, show_hint};
+use toolbridge_core::tool::{Hint, show_hint};
 
 /// Why the document tools cannot start.
 #[non_exhaustive]

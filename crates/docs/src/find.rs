@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use serde_json::json;
-use toolbridge_core::RawJson;
+use toolbridge_core::tool::RawJson;
 
 use crate::answer::{Found, Hit, HitRef, RefItem};
 use crate::arguments::ManualFind;

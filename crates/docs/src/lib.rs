@@ -5,8 +5,8 @@
 //! metadata back: the text itself never passes through the model or a log.
 //!
 //! ```no_run
-//! # use toolbridge_docs as toolbridge;
-//! use toolbridge::Documents;
+//! # mod toolbridge { pub use toolbridge_docs as docs; }
+//! use toolbridge::docs::Documents;
 //!
 //! let documents = Documents::builder().workspace("workspace").allow_file_scope(true).open()?;
 //! # Ok::<(), toolbridge_docs::DocsError>(())

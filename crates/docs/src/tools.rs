@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use toolbridge_core::{CallContext, RawJson, Tool, ToolResult, schema_of};
+use toolbridge_core::tool::{RawJson, schema_of};
+use toolbridge_core::{CallContext, Tool, ToolResult};
 
 use crate::arguments::{EXAMPLE_REFS, ManualList};
 use crate::copy;

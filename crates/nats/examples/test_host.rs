@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 use tokio::signal::unix::{SignalKind, signal};
-use toolbridge_core::{CallContext, NoArgs, RawJson, ServerInfo, Tool, ToolError, Toolset};
+use toolbridge_core::tool::{RawJson, ServerInfo};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, Toolset};
 use toolbridge_nats as nats;
 
 #[derive(Deserialize, JsonSchema)]

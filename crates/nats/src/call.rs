@@ -6,8 +6,10 @@ use async_nats::{Message, PublishErrorKind, StatusCode};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
+use toolbridge_core::call::Progress;
+use toolbridge_core::tool::{RawJson, ToolCall, ToolSpec};
 use toolbridge_core::trace::Outcome;
-use toolbridge_core::{CallContext, Progress, RawJson, ToolCall, ToolError, ToolSpec};
+use toolbridge_core::{CallContext, ToolError};
 
 use crate::directory::Address;
 use crate::tools::Caller;

@@ -195,7 +195,7 @@ fn servers(addresses: &str) -> Result<(Vec<ServerAddr>, Option<User>), NatsError
 }
 
 fn failure(error: &ConnectError, url: String) -> NatsError {
-    let reason = toolbridge_core::with_causes(error);
+    let reason = toolbridge_core::tool::with_causes(error);
     // rustls's certificate errors arrive as I/O errors.
     let is_about_tls =
         || ["certificate", "tls", "corrupt message"].iter().any(|word| reason.to_lowercase().contains(word));

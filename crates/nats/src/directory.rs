@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use toolbridge_core::ToolList;
+use toolbridge_core::tool::ToolList;
 
 use crate::wire::Hello;
 
@@ -184,7 +184,7 @@ fn order(version: &str) -> (Vec<u64>, bool, &str) {
 
 #[cfg(test)]
 mod tests {
-    use toolbridge_core::{RawJson, ToolSpec};
+    use toolbridge_core::tool::{RawJson, ToolSpec};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use toolbridge_core::{Hint, show_hint};
+use toolbridge_core::tool::{Hint, show_hint};
 
 /// Why tools cannot be offered or used over NATS. It never contains secrets.
 #[non_exhaustive]

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolbridge_core::{RawJson, ToolError};
+use toolbridge_core::ToolError;
+use toolbridge_core::tool::RawJson;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

@@ -15,8 +15,11 @@ use percent_encoding::percent_decode_str;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::DropGuard;
 use tokio_util::task::TaskTracker;
+use toolbridge_core::ToolSource;
+use toolbridge_core::call::CancellationToken;
+use toolbridge_core::source::{Changes, Dispatcher};
+use toolbridge_core::tool::ServerInfo;
 use toolbridge_core::trace::{Process, Tracer};
-use toolbridge_core::{CancellationToken, Changes, Dispatcher, ServerInfo, ToolSource};
 use tracing::Instrument as _;
 
 use crate::NatsError;
@@ -48,7 +51,7 @@ const ROUND_TRIP: Duration = Duration::from_secs(10);
 /// and any client can call with `nats request toolbridge.NAME.call.TOOL '{}'`.
 ///
 /// ```no_run
-/// # mod toolbridge { pub use toolbridge_core::*; pub mod nats { pub use toolbridge_nats::*; } }
+/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_nats as nats; }
 /// # use toolbridge::{NoArgs, Toolset};
 /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
 /// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;

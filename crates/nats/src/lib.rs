@@ -5,7 +5,7 @@
 //! server.
 //!
 //! ```no_run
-//! # mod toolbridge { pub use toolbridge_core::*; pub mod nats { pub use toolbridge_nats::*; } }
+//! # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_nats as nats; }
 //! # use toolbridge::{NoArgs, ToolSource as _, Toolset};
 //! use toolbridge::nats;
 //!

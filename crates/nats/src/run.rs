@@ -7,7 +7,10 @@ use async_nats::service::{Request, error};
 use async_nats::{HeaderMap, PublishError};
 use bytes::Bytes;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
-use toolbridge_core::{Answer, CallEvent, CancellationToken, RawJson, ToolCall, ToolError};
+use toolbridge_core::ToolError;
+use toolbridge_core::call::{Answer, CancellationToken};
+use toolbridge_core::source::CallEvent;
+use toolbridge_core::tool::{RawJson, ToolCall};
 
 use crate::host::Shared;
 use crate::wire::{error_headers, headers, kind, read_meta, status, too_large};

@@ -15,7 +15,9 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
-use toolbridge_core::{CallContext, CallFuture, Changes, RawJson, ToolCall, ToolList, ToolSource};
+use toolbridge_core::source::{CallFuture, Changes};
+use toolbridge_core::tool::{RawJson, ToolCall, ToolList};
+use toolbridge_core::{CallContext, ToolSource};
 use tracing::Instrument as _;
 
 use crate::NatsError;
@@ -39,7 +41,7 @@ const LIST: Duration = Duration::from_secs(5);
 /// The tools of all live hosts of a name. Calls go to any host with free capacity, to one host, or to all.
 ///
 /// ```no_run
-/// # mod toolbridge { pub use toolbridge_core::*; pub mod nats { pub use toolbridge_nats::*; } }
+/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_nats as nats; }
 /// use toolbridge::nats::Tools;
 ///
 /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {

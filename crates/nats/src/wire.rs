@@ -3,8 +3,9 @@
 use async_nats::{HeaderMap, Message};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
+use toolbridge_core::ToolError;
+use toolbridge_core::tool::{CallMeta, Caller, RawJson};
 use toolbridge_core::trace::Outcome;
-use toolbridge_core::{CallMeta, Caller, RawJson, ToolError};
 
 use crate::NatsError;
 

@@ -7,8 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use toolbridge::claude::is_awaited;
-use toolbridge::{Answer as Answered, CallContext, Caller, RawJson, ToolError};
+use toolbridge::call::Answer as Answered;
+use toolbridge::model::is_awaited;
+use toolbridge::tool::{Caller, RawJson};
+use toolbridge::{CallContext, ToolError};
 
 use crate::error::{Result, invalid};
 use crate::event_loop::{EventLoop, undelivered};

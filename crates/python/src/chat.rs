@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
-use toolbridge::claude;
+use toolbridge::model;
 
 use crate::config::prompt;
 use crate::error::{Result, invalid};
@@ -22,13 +22,13 @@ pub(crate) struct Chat {
 }
 
 struct Open {
-    chat: claude::Chat,
+    chat: model::Chat,
     /// Set if it has Python tools.
     tools: Option<Live>,
 }
 
 impl Chat {
-    pub(crate) fn new(chat: claude::Chat, tools: Option<Live>, event_loop: EventLoop) -> Self {
+    pub(crate) fn new(chat: model::Chat, tools: Option<Live>, event_loop: EventLoop) -> Self {
         Self { open: Mutex::new(Own::new(Open { chat, tools })), event_loop }
     }
 
@@ -43,10 +43,10 @@ impl Chat {
     }
 
     /// Sends the CLI a control request; `done` is called with the response.
-    fn ask<T, F>(&self, py: Python<'_>, done: Py<PyAny>, ask: impl FnOnce(&claude::Chat) -> F) -> Result<Task>
+    fn ask<T, F>(&self, py: Python<'_>, done: Py<PyAny>, ask: impl FnOnce(&model::Chat) -> F) -> Result<Task>
     where
         T: for<'py> IntoPyObject<'py> + Send + 'static,
-        F: Future<Output = std::result::Result<T, toolbridge::ClaudeCodeError>> + Send + 'static,
+        F: Future<Output = std::result::Result<T, toolbridge::model::ClaudeCodeError>> + Send + 'static,
     {
         let answer = self.with(|open| Ok(ask(&open.chat)))?;
         Task::start(py, self.event_loop.clone_ref(py), done, async move { Ok(answer.await?) })

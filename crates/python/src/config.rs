@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use pyo3::pyfunction;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use toolbridge::claude::{self, Conversation, Settings};
-use toolbridge::core::set;
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Input, Request, ServerInfo};
+use toolbridge::model::{self, ClaudeCodeError, Conversation, Input, Settings};
+use toolbridge::tool::ServerInfo;
+use toolbridge::{ClaudeCodeModel, Request, set};
 
 use crate::error;
 
@@ -79,12 +79,12 @@ impl ModelConfig {
 /// The CLI that a model starts if no path is given.
 #[pyfunction]
 pub(crate) fn find_cli(bundled: Option<PathBuf>) -> error::Result<PathBuf> {
-    Ok(claude::find_cli(bundled_if_needed(bundled).as_deref())?)
+    Ok(model::find_cli(bundled_if_needed(bundled).as_deref())?)
 }
 
 /// The CLI bundled with a Python package, if no other is found.
 fn bundled_if_needed(bundled: Option<PathBuf>) -> Option<PathBuf> {
-    bundled.filter(|_| claude::find_cli(None).is_err())
+    bundled.filter(|_| model::find_cli(None).is_err())
 }
 
 fn invalid_request(reason: impl Into<String>) -> ClaudeCodeError {

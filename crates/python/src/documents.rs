@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use serde::Deserialize;
-use toolbridge::ToolSource as _;
-use toolbridge::core::set;
 use toolbridge::docs::{DocsError, DocumentsBuilder, LogLevel};
+use toolbridge::{ToolSource as _, set};
 use tracing::Level;
 
 use crate::error::{Result, invalid};
@@ -45,7 +44,7 @@ const LOGGER: &str = "toolbridge.documents";
 ///     `InvalidRequestError`: If a folder or a setting is invalid.
 #[pyclass(frozen, module = "toolbridge")]
 pub(crate) struct Documents {
-    source: toolbridge::Documents,
+    source: toolbridge::docs::Documents,
     manuals: PathBuf,
     vault: PathBuf,
 }
@@ -91,7 +90,7 @@ impl Documents {
         log_level: Option<&str>,
         init: bool,
     ) -> Result<Self> {
-        let mut builder = toolbridge::Documents::builder()
+        let mut builder = toolbridge::docs::Documents::builder()
             .allow_file_scope(allow_file_scope)
             .read_only(read_only)
             .log_to(LogLines);
@@ -145,7 +144,7 @@ impl Documents {
 
 impl Documents {
     /// The underlying tool source, independent of Python.
-    pub(crate) fn source(&self) -> toolbridge::Documents {
+    pub(crate) fn source(&self) -> toolbridge::docs::Documents {
         self.source.clone()
     }
 }

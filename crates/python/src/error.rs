@@ -4,11 +4,12 @@ use std::result;
 
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+use toolbridge::client::{ServerError, ServerFault};
 use toolbridge::docs::DocsError;
+use toolbridge::ipc::IpcError;
+use toolbridge::model::{ClaudeCodeError, ExecutionKind};
 use toolbridge::nats::NatsError;
-use toolbridge::{
-    ClaudeCodeError, ExecutionKind, Hint as _, IpcError, RegistrationError, ServerError, ServerFault,
-};
+use toolbridge::tool::{Hint as _, RegistrationError};
 
 /// The module of the exception classes.
 const MODULE: &str = "toolbridge.errors";

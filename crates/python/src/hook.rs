@@ -6,8 +6,9 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use toolbridge::core::set;
-use toolbridge::{ClaudeCodeError, HookCall, HookEvent, HookOutput, RawJson, Request};
+use toolbridge::model::{ClaudeCodeError, HookCall, HookEvent, HookOutput};
+use toolbridge::tool::RawJson;
+use toolbridge::{Request, set};
 
 use crate::call::Asker;
 use crate::error;

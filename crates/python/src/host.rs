@@ -7,8 +7,10 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolbridge::claude::{PermissionRequest, PermissionUpdate};
-use toolbridge::{Answer, AskRequest, CancellationToken, ClaudeCodeError, Permission, RawJson, Request};
+use toolbridge::Request;
+use toolbridge::call::{Answer, CancellationToken};
+use toolbridge::model::{AskRequest, ClaudeCodeError, Permission, PermissionRequest, PermissionUpdate};
+use toolbridge::tool::RawJson;
 
 use crate::call::Asker;
 use crate::config;

@@ -66,27 +66,27 @@ mod _native {
 
     // The constants of the protocol.
     #[pymodule_export]
-    const LENGTH_PREFIX_SIZE: usize = toolbridge::LENGTH_PREFIX_SIZE;
+    const LENGTH_PREFIX_SIZE: usize = toolbridge::ipc::LENGTH_PREFIX_SIZE;
     #[pymodule_export]
-    const MAX_MESSAGE_SIZE: usize = toolbridge::MAX_MESSAGE_SIZE;
+    const MAX_MESSAGE_SIZE: usize = toolbridge::ipc::MAX_MESSAGE_SIZE;
     #[pymodule_export]
-    const SCHEMA_FILE_PREFIX: &str = toolbridge::SCHEMA_FILE_PREFIX;
+    const SCHEMA_FILE_PREFIX: &str = toolbridge::ipc::SCHEMA_FILE_PREFIX;
     #[pymodule_export]
-    const SOCKET_FILE_PREFIX: &str = toolbridge::SOCKET_FILE_PREFIX;
+    const SOCKET_FILE_PREFIX: &str = toolbridge::ipc::SOCKET_FILE_PREFIX;
     #[pymodule_export]
-    const SOCKET_FILE_SUFFIX: &str = toolbridge::SOCKET_FILE_SUFFIX;
+    const SOCKET_FILE_SUFFIX: &str = toolbridge::ipc::SOCKET_FILE_SUFFIX;
     #[pymodule_export]
-    const SOCKET_PERMISSIONS: u32 = toolbridge::SOCKET_PERMISSIONS;
+    const SOCKET_PERMISSIONS: u32 = toolbridge::ipc::SOCKET_PERMISSIONS;
 
     // The names of the CLI that settings may have.
     #[pymodule_export]
-    const BUILTIN_TOOLS: &[&str] = toolbridge::claude::BUILTIN_TOOLS;
+    const BUILTIN_TOOLS: &[&str] = toolbridge::model::BUILTIN_TOOLS;
     #[pymodule_export]
-    const HOOK_EVENTS: &[&str] = toolbridge::HookEvent::NAMES;
+    const HOOK_EVENTS: &[&str] = toolbridge::model::HookEvent::NAMES;
     #[pymodule_export]
-    const PERMISSION_MODES: &[&str] = toolbridge::PermissionMode::NAMES;
+    const PERMISSION_MODES: &[&str] = toolbridge::model::PermissionMode::NAMES;
     #[pymodule_export]
-    const EFFORTS: &[&str] = toolbridge::Effort::NAMES;
+    const EFFORTS: &[&str] = toolbridge::model::Effort::NAMES;
 
     /// The package version.
     #[pymodule_export]

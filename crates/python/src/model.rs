@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
 use tokio::sync::oneshot;
-use toolbridge::claude::awaited;
+use toolbridge::model::awaited;
 use toolbridge::{ClaudeCodeModel, Request};
 
 use crate::chat::Chat;

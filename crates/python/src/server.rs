@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use toolbridge::{Combined, McpServerBuilder, RegistrationError, ToolSource};
+use toolbridge::ToolSource;
+use toolbridge::client::McpServerBuilder;
+use toolbridge::source::Combined;
+use toolbridge::tool::RegistrationError;
 
 use crate::error::{Result, invalid};
 use crate::event_loop::EventLoop;
@@ -71,7 +74,8 @@ impl McpServer {
         let for_url = headers.is_some() || bearer.is_some();
         let mut server: McpServerBuilder = match (command, url) {
             (Some(command), None) if !for_url => {
-                let mut server = toolbridge::McpServer::command(command).args(args.unwrap_or_default());
+                let mut server =
+                    toolbridge::client::McpServer::command(command).args(args.unwrap_or_default());
                 for (name, value) in env.unwrap_or_default() {
                     server = server.env(name, value);
                 }
@@ -81,7 +85,7 @@ impl McpServer {
                 server.into()
             }
             (None, Some(url)) if !for_command => {
-                let mut server = toolbridge::McpServer::url(url);
+                let mut server = toolbridge::client::McpServer::url(url);
                 for (name, value) in headers.unwrap_or_default() {
                     server = server.header(name, value);
                 }
@@ -116,7 +120,7 @@ impl McpServer {
     ///     `InvalidRequestError`: If the file cannot be read or is invalid.
     #[staticmethod]
     fn from_config(path: PathBuf) -> Result<Vec<Self>> {
-        let servers = toolbridge::McpServer::from_config(path)?;
+        let servers = toolbridge::client::McpServer::from_config(path)?;
         Ok(servers.into_iter().map(|server| Self { prefix: Some(server.prefix()), server }).collect())
     }
 
@@ -145,7 +149,7 @@ impl McpServer {
 /// A connection that was started for a session.
 #[derive(Clone)]
 pub(crate) enum Running {
-    Server(Arc<toolbridge::McpServer>),
+    Server(Arc<toolbridge::client::McpServer>),
     Nats(Arc<toolbridge::nats::Tools>),
 }
 

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use toolbridge::core::set;
-use toolbridge::{Parked, ServerInfo, ToolSource, ipc};
+use toolbridge::park::Parked;
+use toolbridge::tool::ServerInfo;
+use toolbridge::{ToolSource, ipc, set};
 
 use crate::error::{Result, invalid};
 use crate::event_loop::EventLoop;

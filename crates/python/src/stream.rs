@@ -6,8 +6,9 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream as _;
 use pyo3::prelude::*;
-use toolbridge::claude::ResponseStream;
-use toolbridge::{CancellationToken, ClaudeCodeError, Event};
+use toolbridge::Event;
+use toolbridge::call::CancellationToken;
+use toolbridge::model::{ClaudeCodeError, ResponseStream};
 
 use crate::error::{Result, invalid};
 use crate::event_loop::EventLoop;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;
-use toolbridge::core::{DuplicateName, set};
-use toolbridge::{
-    CallContext, ClaudeCodeError, Combined, RawJson, RegistrationError, Selection, Tool, ToolResult,
-    ToolSource as _, Toolset,
-};
+use toolbridge::model::ClaudeCodeError;
+use toolbridge::source::{Combined, Selection};
+use toolbridge::tool::{DuplicateName, RawJson, RegistrationError};
+use toolbridge::{CallContext, Tool, ToolResult, ToolSource as _, Toolset, set};
 
 use crate::call::Asker;
 use crate::documents::Documents;

@@ -3,7 +3,9 @@
 //! `docs <workspace> <prompt>`; `toolbridge docs --init --workspace <workspace>` makes one.
 #![allow(clippy::print_stdout, reason = "the answer is what this program is for")]
 
-use toolbridge::{ClaudeCodeModel, Combined, Documents, Request, Toolset};
+use toolbridge::docs::Documents;
+use toolbridge::source::Combined;
+use toolbridge::{ClaudeCodeModel, Request, Toolset};
 
 /// Says it in capitals.
 #[toolbridge::tool]

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use toolbridge::{ClaudeCodeModel, NoArgs, Toolset, Transport};
+use toolbridge::model::Transport;
+use toolbridge::{ClaudeCodeModel, NoArgs, Toolset};
 use toolbridge_scripted::{Block, ModelRequest, ScriptedModel, Turn, claude_cli, clean_environment};
 
 /// How much more memory may be held after the last prompts than after the first.

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::{fs, io, process::Command};
 
 use tokio::io::AsyncReadExt as _;
-use toolbridge::{IntoTools as _, RawJson, Session, Tool, Toolset};
+use toolbridge::tool::RawJson;
+use toolbridge::toolset::IntoTools as _;
+use toolbridge::{Session, Tool, Toolset};
 
 struct Plugins {
     dir: PathBuf,

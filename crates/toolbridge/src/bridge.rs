@@ -7,11 +7,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use toolbridge_core::ToolSource;
 use toolbridge_core::ipc::{Attached, IpcError, Remote, own_server_info, this_program_is_a_bridge};
+use toolbridge_core::tool::ServerInfo;
 use toolbridge_core::trace::{Process, Tracer, trace_path};
-use toolbridge_core::{ServerInfo, ToolSource};
 
-use crate::guard::run_guard_if_asked;
+pub use crate::guard::run_guard_if_asked;
 use crate::stdio::{self, outside_runtime, small_runtime};
 
 /// Becomes a bridge, and does not return, if the command line is `<program> bridge <socket> <schema>`.
@@ -44,8 +45,7 @@ pub fn run_bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> ExitCod
     exit_code(serve(|| Ok((Remote::open(socket, schema)?, own_server_info())), trace))
 }
 
-/// The names, if the command line is exactly `<program> attach <name>…`.
-#[doc(hidden)]
+/// The names for [`run_attach`], if the command line is exactly `<program> attach <name>…`.
 #[must_use]
 pub fn asked_to_attach() -> Option<Vec<String>> {
     let mut args = std::env::args_os().skip(1);

@@ -21,7 +21,7 @@ use rustix::process::{
     kill_process_group, setrlimit, wait, waitid,
 };
 use tokio::signal::unix::{self, SignalKind};
-use toolbridge_core::ipc::guard::{COMMAND, HURRY, ROOM, die_with_parent};
+use toolbridge_core::process::guard::{COMMAND, HURRY, ROOM, die_with_parent};
 
 use crate::stdio::{outside_runtime, small_runtime};
 
@@ -45,7 +45,7 @@ const NOT_STARTED: i32 = 127;
 /// Becomes a guardian, and does not return, if the command line is that of a guardian.
 ///
 /// [`run_bridge_if_asked`](crate::run_bridge_if_asked) calls this. Only a program that calls
-/// [`run_bridge`](crate::run_bridge) instead needs to call it, first in `main`, also in that of
+/// [`run_bridge`](crate::bridge::run_bridge) instead needs to call it, first in `main`, also in that of
 /// `#[tokio::main]`.
 pub fn run_guard_if_asked() {
     let mut args = std::env::args_os().skip(1);

@@ -28,14 +28,26 @@
 //! both.
 //!
 //! Functions become tools with [`tool`](macro@tool), methods with [`tools`](macro@tools), closures with
-//! [`ToolsetBuilder::tool`].
+//! [`ToolsetBuilder::tool`](toolset::ToolsetBuilder::tool).
+//!
+//! The names at the root are those of most programs. Everything else is in modules:
 //!
 //! | | |
 //! |---|---|
-//! | tools | [`Toolset`], [`Tool`]; what a handler takes: [`IntoHandler`], [`CallContext`], [`State`]; what it returns: [`IntoToolResult`], [`ToolResult`] |
-//! | other sources of tools | [`ToolSource`], [`Combined`], [`Selection`], [`Prefixed`], `Parked`, `Documents`, `McpServer`, `nats::Tools` |
-//! | sessions | [`Session`], [`run_bridge_if_asked`], [`serve_stdio`] |
-//! | the CLI as a model | [`ClaudeCodeModel`], [`Request`], [`Settings`], [`ModelResponse`], [`Event`] |
+//! | [`toolset`] | what handlers take and return, and how they are registered |
+//! | [`tool`](mod@tool) | tools as data: their specs, calls, results and errors |
+//! | [`call`] | what a handler knows of its call, progress and questions |
+//! | [`source`] | other sources of tools: some of a source's, several sources as one, your own |
+//! | [`ipc`] | sessions: their settings and files, and the bridge's end |
+//! | `model` | the CLI as a model: settings, messages, events, permissions, conversations |
+//! | `stdio`, [`mcp`], `http` | any source as an MCP server: on stdin and stdout, over any stream of lines, over HTTP |
+//! | `client` | other MCP servers as sources |
+//! | `nats` | the tools of many machines |
+//! | `docs` | manuals and a vault as tools |
+//! | `park` | large results stay in the process |
+//! | `bridge` | for programs that start a bridge themselves |
+//! | [`trace`] | what was called, when, and how long each part took |
+//! | `testing` | a script in place of the model |
 //!
 //! # Features
 //!
@@ -43,87 +55,47 @@
 //!
 //! | feature | |
 //! |---|---|
-//! | `bridge` | the program is its own bridge ([`run_bridge_if_asked`]), or any MCP server on stdio ([`serve_stdio`]) |
-//! | `claude` | the program drives the CLI ([`ClaudeCodeModel`]) |
+//! | `bridge` | the program is its own bridge ([`run_bridge_if_asked`]), or an MCP server on stdin and stdout (`stdio`) |
+//! | `claude` | the program drives the CLI ([`ClaudeCodeModel`], `model`) |
 //! | `macros` | functions and methods are tools ([`tool`](macro@tool), [`tools`](macro@tools)) |
-//! | `docs` | manuals and a vault as tools (`Documents`) |
-//! | `park` | large results stay in the process, and a model passes them on by a handle (`Parked`) |
-//! | `http` | any source is an MCP server over HTTP: `toolbridge::http` |
-//! | `client` | any MCP server, a child process or a URL, is a source of tools (`McpServer`) |
-//! | `nats` | the tools of many machines, over NATS: `toolbridge::nats` |
-//! | `testing` | a script in place of the model, for tests with the real CLI: `toolbridge::testing` |
+//! | `docs`, `park`, `http`, `client`, `nats`, `testing` | the modules of these names |
 //! | `schema` | JSON Schemas are checked, those of [`Tool::raw`] and of results |
 //! | `otel` | spans of calls are parts of the caller's trace in OpenTelemetry; the program provides the exporter |
 
 #[cfg(feature = "bridge")]
-mod bridge;
+pub mod bridge;
 #[cfg(feature = "bridge")]
 mod guard;
 #[cfg(feature = "bridge")]
-mod stdio;
+pub mod stdio;
 
 #[cfg(feature = "bridge")]
-#[doc(hidden)]
-pub use bridge::asked_to_attach;
-#[cfg(feature = "bridge")]
-pub use bridge::{run_attach, run_bridge, run_bridge_if_asked};
-#[cfg(feature = "bridge")]
-#[doc(hidden)]
-pub use guard::run_guard_if_asked;
+#[doc(inline)]
+pub use bridge::run_bridge_if_asked;
 pub use schemars;
-#[cfg(feature = "bridge")]
-pub use stdio::{StdioError, StdioServer, ending_signal, serve_stdio, small_runtime};
-#[cfg(feature = "claude")]
-#[doc(hidden)]
-pub use toolbridge_claude as claude;
 #[cfg(feature = "claude")]
 #[doc(inline)]
-pub use toolbridge_claude::{
-    AskRequest, Base64Source, Chat, ChatBuilder, ClaudeCodeError, ClaudeCodeModel, ClaudeCodeModelBuilder,
-    Conversation, Effort, Event, ExecutionKind, HookCall, HookEvent, HookOutput, Input, McpServerStatus,
-    Message, Metadata, ModelResponse, Part, Permission, PermissionDestination, PermissionMode,
-    PermissionRequest, PermissionRule, PermissionUpdate, Prompt, Request, ResponseStream,
-    ResponseWithMetadata, RuleBehavior, Sandbox, SandboxNetwork, Settings, Skills, Started, Subagent,
-    Thinking, ThinkingDisplay, Transport, Usage,
-};
-#[doc(hidden)]
-pub use toolbridge_core as core;
+pub use toolbridge_claude::{self as model, ClaudeCodeModel, Event, Request};
 #[cfg(feature = "client")]
 #[doc(inline)]
-pub use toolbridge_core::client::{
-    CommandTarget, ConnectError, McpServer, McpServerBuilder, ServerError, ServerFault, Target, UrlTarget,
-};
-/// Any source as an MCP server over Streamable HTTP: a service for any server, or a small built-in server.
+pub use toolbridge_core::client;
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use toolbridge_core::http;
-#[doc(hidden)]
-pub use toolbridge_core::ipc;
-#[doc(inline)]
-pub use toolbridge_core::ipc::{
-    Attached, BridgeCommand, IpcError, LENGTH_PREFIX_SIZE, MAX_MESSAGE_SIZE, NamedSession,
-    SCHEMA_FILE_PREFIX, SOCKET_FILE_PREFIX, SOCKET_FILE_SUFFIX, SOCKET_PERMISSIONS, Session, SessionBuilder,
-};
-/// Any source as an MCP server, over any byte stream with lines.
-#[cfg(feature = "bridge")]
-#[doc(inline)]
-pub use toolbridge_core::mcp;
 #[cfg(feature = "park")]
 #[doc(inline)]
-pub use toolbridge_core::park::{ParkError, Parked};
+pub use toolbridge_core::park;
+/// For the code that the macros generate, and for our own crates.
+#[doc(hidden)]
+pub use toolbridge_core::{__private, set};
 #[doc(inline)]
 pub use toolbridge_core::{
-    Answer, CallContext, CallFuture, CallMeta, Caller, CancellationToken, Changes, Combined, Content,
-    FromArguments, FromContext, Hint, IntoHandler, IntoToolError, IntoToolResult, IntoTools, Json, NoArgs,
-    Prefixed, Progress, RawJson, RegistrationError, Selection, ServerInfo, State, States, Tool, ToolCall,
-    ToolError, ToolList, ToolResult, ToolSource, ToolSpec, Toolset, ToolsetBuilder, hint_of,
+    CallContext, NoArgs, Session, State, Tool, ToolError, ToolResult, ToolSource, Toolset, call, ipc, mcp,
+    source, tool, toolset, trace,
 };
 #[cfg(feature = "docs")]
-#[doc(hidden)]
-pub use toolbridge_docs as docs;
-#[cfg(feature = "docs")]
 #[doc(inline)]
-pub use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
+pub use toolbridge_docs as docs;
 /// Turns a function into a tool.
 ///
 /// The tool has the function's name, its doc comment is the description for the model, and its parameters are
@@ -151,7 +123,7 @@ pub use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// assert_eq!(lookup(State(Arc::new(Pool)), 17, false).await.unwrap(), "order 17");
 /// # });
-/// # Ok::<(), toolbridge::RegistrationError>(())
+/// # Ok::<(), toolbridge::tool::RegistrationError>(())
 /// ```
 ///
 /// # Parameters
@@ -160,15 +132,15 @@ pub use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
 /// Its doc comment is its description, and it may have attributes of serde and schemars. The program needs
 /// neither crate for that, unless it derives their traits for its own types.
 ///
-/// A parameter whose type implements [`FromContext`] is not sent by the model: a [`CallContext`] (or
+/// A parameter whose type implements [`FromContext`](toolset::FromContext) is not sent by the model: a [`CallContext`] (or
 /// `&CallContext`), a [`State`], or your own type. The type decides, not its name: an alias works, and so
 /// does your own type named `State`. A parameter with a pattern instead of a name, or one that is
 /// borrowed, cannot be an argument.
 ///
 /// # What it returns
 ///
-/// Any type that implements [`IntoToolResult`] or serde's `Serialize`, or a `Result` of it whose error is an
-/// [`IntoToolError`].
+/// Any type that implements [`IntoToolResult`](toolset::IntoToolResult) or serde's `Serialize`, or a `Result` of it whose error is an
+/// [`IntoToolError`](toolset::IntoToolError).
 ///
 /// A function that is not `async` runs on a thread for blocking work, so it may block.
 ///
@@ -191,7 +163,7 @@ pub use toolbridge_macros::tool;
 ///
 /// Every method with `&self` becomes one, unless it has `#[tool(skip)]`; see [`tool`](macro@tool) for
 /// parameters, results and the settings in `#[tool(…)]`. Functions without `&self`, such as `new`, are not
-/// changed. The type gets `into_toolset()`, and its values can be passed to [`ToolsetBuilder::with`] together
+/// changed. The type gets `into_toolset()`, and its values can be passed to [`ToolsetBuilder::with`](toolset::ToolsetBuilder::with) together
 /// with other tools.
 ///
 /// ```
@@ -223,22 +195,16 @@ pub use toolbridge_macros::tool;
 ///
 /// let tools = Shop::new().into_toolset()?;
 /// assert_eq!(tools.names(), ["cancel"]);
-/// # Ok::<(), toolbridge::RegistrationError>(())
+/// # Ok::<(), toolbridge::tool::RegistrationError>(())
 /// ```
 #[cfg(feature = "macros")]
 pub use toolbridge_macros::tools;
-/// A script in place of the model, for tests with the real CLI and without an account.
-#[cfg(feature = "testing")]
-#[doc(inline)]
-pub use toolbridge_testing as testing;
-
-/// The tools of many machines, over NATS: this process as a host of tools, and the tools of all hosts as a source.
 #[cfg(feature = "nats")]
 #[doc(inline)]
 pub use toolbridge_nats as nats;
-
-#[doc(hidden)]
-pub use toolbridge_core::__private;
+#[cfg(feature = "testing")]
+#[doc(inline)]
+pub use toolbridge_testing as testing;
 
 /// The programs of the README and of the user pages are compiled, and run where possible.
 #[cfg(all(doctest, feature = "bridge", feature = "macros"))]

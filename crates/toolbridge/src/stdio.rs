@@ -11,18 +11,14 @@ use rustix::process::Signal;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use toolbridge_core::ToolSource;
-use toolbridge_core::mcp::{LineReader, LineWriter, ServeError, ServerInfo, Serving, serve_with, stdio};
+use toolbridge_core::mcp::{LineReader, LineWriter, ServeError, Serving, serve_with, stdio};
+use toolbridge_core::tool::ServerInfo;
 use toolbridge_core::trace::{Process, TraceError, Tracer, trace_path};
 
 use crate::guard::is_ignored;
 
 /// A runtime on the current thread.
-///
-/// # Errors
-///
-/// When the system refuses it.
-#[doc(hidden)]
-pub fn small_runtime() -> io::Result<Runtime> {
+pub(crate) fn small_runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
@@ -60,7 +56,7 @@ pub enum StdioError {
 ///
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///     let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
-///     Ok(toolbridge::serve_stdio(tools)?)
+///     Ok(toolbridge::stdio::serve_stdio(tools)?)
 /// }
 /// ```
 ///
@@ -154,7 +150,10 @@ async fn until_end(source: Arc<dyn ToolSource>, info: ServerInfo, tracer: Tracer
 
 /// Waits for SIGINT, SIGTERM or SIGHUP, and returns the exit code that shells use for it. Must be called inside
 /// a runtime. A SIGHUP that is ignored, as under `nohup`, stays ignored.
-#[doc(hidden)]
+///
+/// # Errors
+///
+/// When a signal cannot be handled.
 pub fn ending_signal() -> io::Result<impl Future<Output = u8>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -48,7 +48,8 @@ fn every_file_named_on_the_pages_exists() {
 }
 
 /// The folders of `crates/core/src`, as on the page.
-const LAYERS: [&str; 9] = ["tool", "call", "source", "toolset", "park", "ipc", "mcp", "http", "client"];
+const LAYERS: [&str; 10] =
+    ["tool", "call", "source", "toolset", "park", "ipc", "mcp", "http", "process", "client"];
 
 /// The code of a file, without comments and unit tests.
 fn code(path: &Path) -> String {
@@ -84,7 +85,7 @@ fn heads(tree: &str) -> Vec<String> {
 /// What each name at the root of `crates/core` stands for: the folder that it is exported from.
 fn exports(lib: &str) -> HashMap<String, String> {
     let mut found = HashMap::new();
-    for line in lib.split(';').filter_map(|item| item.split("pub use ").nth(1)) {
+    for line in lib.split(';').filter_map(|item| item.split(" use ").nth(1)) {
         let Some((path, names)) = line.split_once("::{").or_else(|| line.rsplit_once("::")) else { continue };
         let folder = path.split("::").next().unwrap();
         let names = names.split(|char: char| !char.is_alphanumeric() && char != '_');

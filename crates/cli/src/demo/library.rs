@@ -5,8 +5,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolbridge::Documents;
-use toolbridge::docs::LogLevel;
+use toolbridge::docs::{Documents, LogLevel};
 
 use super::client::Client;
 use super::report::Row;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use toolbridge::core::set;
-use toolbridge::{Combined, Session};
+use toolbridge::source::Combined;
+use toolbridge::{Session, set};
 
 use self::calls::{all_calls, median_round_trip};
 pub(crate) use self::client::Client;
@@ -21,12 +21,12 @@ use self::library::Library;
 use self::report::Report;
 use self::tools::Shared;
 pub(crate) use self::tools::{demo_tools, hide_demo_panic};
-use crate::output::{ending_signal, print};
+use crate::output::{ending_signal, print, small_runtime};
 
 /// Hosts the demo tools, starts a bridge, and calls each tool through it.
 pub(crate) fn run(json: bool, trace: Option<&Path>) -> Result<ExitCode> {
     hide_demo_panic();
-    let runtime = toolbridge::small_runtime()?;
+    let runtime = small_runtime()?;
     let report = runtime.block_on(async {
         let signalled = ending_signal()?;
         tokio::select! {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde_json::Number;
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use toolbridge::{CallContext, RegistrationError, State, ToolResult, Toolset, tool};
+use toolbridge::tool::RegistrationError;
+use toolbridge::{CallContext, State, ToolResult, Toolset, tool};
 
 /// A red dot, 1 × 1.
 const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x02\0\0\0\x90wS\xde\

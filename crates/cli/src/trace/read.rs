@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use anyhow::Result;
-use toolbridge::core::trace::Event;
+use toolbridge::trace::Event;
 
 use crate::output::WithHint;
 

@@ -1,6 +1,6 @@
 //! A small trace, and what is made of it.
 
-use toolbridge::core::trace::{self, CallEnd, Event, Outcome, Process, What};
+use toolbridge::trace::{self, CallEnd, Event, Outcome, Process, What};
 
 use super::timeline::{Phase, Timeline, UNFINISHED};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
-use toolbridge::core::trace::{self, CallEnd, Event, Process, What};
+use toolbridge::trace::{self, CallEnd, Event, Process, What};
 
 /// The content of a trace. Times are in nanoseconds since its first event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

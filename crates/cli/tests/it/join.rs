@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
-use toolbridge::claude::ResponseStream;
-use toolbridge::{
-    CallContext, ClaudeCodeModel, Combined, McpServer, RawJson, Selection, Session, ToolCall, ToolSource,
-    Toolset, Transport, tool,
-};
+use toolbridge::client::McpServer;
+use toolbridge::model::{ResponseStream, Transport};
+use toolbridge::source::{Combined, Selection};
+use toolbridge::tool::{RawJson, ToolCall};
+use toolbridge::{CallContext, ClaudeCodeModel, Session, ToolSource, Toolset, tool};
 use toolbridge_scripted::{
     Block, ControlChannel, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment,
 };

@@ -6,7 +6,8 @@ mod pinned;
 mod tools;
 
 use toolbridge_core::client::McpServer;
-use toolbridge_core::mcp::{LineReader, LineWriter, ServerInfo, serve, stdio};
+use toolbridge_core::mcp::{LineReader, LineWriter, serve, stdio};
+use toolbridge_core::tool::ServerInfo;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

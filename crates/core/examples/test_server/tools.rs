@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use toolbridge_core::{
-    CallContext, CallFuture, Changes, NoArgs, RawJson, RegistrationError, Tool, ToolCall, ToolError,
-    ToolList, ToolResult, ToolSource, Toolset,
-};
+use toolbridge_core::source::{CallFuture, Changes};
+use toolbridge_core::tool::{RawJson, RegistrationError, ToolCall, ToolList};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, ToolResult, ToolSource, Toolset};
 
 const NAMES: [&str; 9] = ["echo", "fail", "wait", "steps", "grow", "exit", "say", "variable", "big"];
 

@@ -230,7 +230,8 @@ impl CallContext {
     ///
     /// ```
     /// # use toolbridge_core as toolbridge;
-    /// use toolbridge::{Answer, CallContext, ToolError};
+    /// use toolbridge::call::Answer;
+    /// use toolbridge::{CallContext, ToolError};
     ///
     /// #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
     /// enum Colour {

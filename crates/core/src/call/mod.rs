@@ -1,4 +1,4 @@
-//! One call, as its handler sees it: its context, its progress and questions, and its trace.
+//! A running call, as its handler and its front see it: context, progress, questions, cancellation, trace.
 
 pub(crate) mod clock;
 pub(crate) mod context;
@@ -7,3 +7,8 @@ pub(crate) mod panic;
 pub(crate) mod progress;
 pub(crate) mod question;
 pub mod trace;
+
+pub use context::{CallContext, States};
+pub use progress::{Listener, Progress};
+pub use question::{Answer, Asked, Pending, Question};
+pub use tokio_util::sync::CancellationToken;

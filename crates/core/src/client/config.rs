@@ -15,8 +15,9 @@ impl McpServer {
     /// every command, argument, URL and value. Other members are ignored.
     ///
     /// ```no_run
-    /// # mod toolbridge { pub use toolbridge_core::client::*; pub use toolbridge_core::*; }
-    /// use toolbridge::{Combined, McpServer};
+    /// # use toolbridge_core as toolbridge;
+    /// use toolbridge::client::McpServer;
+    /// use toolbridge::source::Combined;
     ///
     /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
     /// let mut tools = Combined::new(); // time_get_current_time, …

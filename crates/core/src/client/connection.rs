@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::client::ServerFault;
 use crate::client::http::HttpError;
 use crate::client::incoming::{Incoming, text_of};
-use crate::ipc::child::Group;
+use crate::process::child::Group;
 use crate::trace::Outcome;
 use crate::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolError, ToolList};
 

@@ -75,8 +75,10 @@ pub(crate) fn connect(
     // If the program has set a provider, that one is used.
     _ = ring::default_provider().install_default();
     let client = Client::builder().default_headers(headers).connect_timeout(CONNECT_TIMEOUT);
-    let client =
-        client.redirect(redirects()).build().map_err(|error| ServerFault::Url(crate::with_causes(&error)))?;
+    let client = client
+        .redirect(redirects())
+        .build()
+        .map_err(|error| ServerFault::Url(crate::tool::with_causes(&error)))?;
     let config =
         StreamableHttpClientTransportConfig::with_uri(target.url.as_str()).max_concurrent_requests(MAX_CALLS);
     Ok(StreamableHttpClientTransport::with_client(Http { client, incoming }, config))
@@ -96,7 +98,7 @@ fn redirects() -> Policy {
 impl From<reqwest::Error> for ConnectError {
     fn from(error: reqwest::Error) -> Self {
         let host = error.url().and_then(Url::host_str).map(str::to_owned);
-        let text = crate::with_causes(&error.without_url());
+        let text = crate::tool::with_causes(&error.without_url());
         // The host may be the value of a variable.
         Self::Failed(host.map_or_else(|| text.clone(), |host| text.replace(&host, "the host")))
     }
@@ -131,7 +133,7 @@ fn body(response: Response) -> Limited<Body> {
 
 async fn text(response: Response) -> Result<Bytes, ConnectError> {
     let text = body(response).collect().await;
-    text.map(Collected::to_bytes).map_err(|error| ConnectError::Failed(crate::with_causes(&*error)))
+    text.map(Collected::to_bytes).map_err(|error| ConnectError::Failed(crate::tool::with_causes(&*error)))
 }
 
 impl Http {

@@ -25,7 +25,7 @@ use crate::client::lines::Lines;
 use crate::client::process::{Process, exited};
 use crate::client::stderr::Stderr;
 use crate::client::target::Target;
-use crate::ipc::child::{Exit, Group};
+use crate::process::child::{Exit, Group};
 
 /// How long to wait for the second of two ends, that of the process and that of its stdout.
 const SECOND_END_TIMEOUT: Duration = Duration::from_millis(500);

@@ -6,8 +6,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ipc::child::{self, Exit, Group, Pipes};
-use crate::ipc::guard;
+use crate::process::child::{self, Exit, Group, Pipes};
+use crate::process::guard;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long a server may take to exit once its stdin is closed, and again after SIGTERM.

@@ -31,8 +31,9 @@ const STEADY: Duration = Duration::from_secs(10);
 /// Any MCP server as a source of tools: a child process, or a URL.
 ///
 /// ```no_run
-/// # mod toolbridge { pub use toolbridge_core::client::*; pub use toolbridge_core::*; }
-/// use toolbridge::{Combined, McpServer};
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::client::McpServer;
+/// use toolbridge::source::Combined;
 ///
 /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
 /// let time = McpServer::command("uvx").args(["mcp-server-time"]).start().await?;

@@ -20,12 +20,12 @@ use crate::http::token_file::TokenFile;
 /// over all clients.
 ///
 /// ```
-/// # mod toolbridge { pub use toolbridge_core::*; }
+/// # use toolbridge_core as toolbridge;
 /// # use toolbridge::{NoArgs, Toolset};
 /// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
 /// let service = toolbridge::http::service(tools).allow_host("tools.example.com").build();
 /// let app: axum::Router = axum::Router::new().route_service("/mcp", service);
-/// # Ok::<(), toolbridge_core::RegistrationError>(())
+/// # Ok::<(), toolbridge_core::tool::RegistrationError>(())
 /// ```
 pub fn service(source: impl ToolSource) -> Builder {
     Builder {
@@ -123,14 +123,14 @@ impl Builder {
     /// used by the caller that opened it. The text of its error is sent to the client, with status 401.
     ///
     /// ```
-    /// # mod toolbridge { pub use toolbridge_core::*; }
+    /// # use toolbridge_core as toolbridge;
     /// # use toolbridge::Toolset;
     /// # let tools = Toolset::builder().build()?;
     /// let service = toolbridge::http::service(tools).authorize(async |headers| {
     ///     let user = headers.get("x-forwarded-user").and_then(|user| user.to_str().ok());
     ///     user.map(str::to_owned).ok_or("the proxy did not say who you are")
     /// });
-    /// # Ok::<(), toolbridge_core::RegistrationError>(())
+    /// # Ok::<(), toolbridge_core::tool::RegistrationError>(())
     /// ```
     pub fn authorize<F, E>(mut self, check: impl Fn(HeaderMap) -> F + Send + Sync + 'static) -> Self
     where

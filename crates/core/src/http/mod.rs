@@ -4,7 +4,7 @@
 //! server for programs without one.
 //!
 //! ```no_run
-//! # mod toolbridge { pub use toolbridge_core::*; }
+//! # use toolbridge_core as toolbridge;
 //! # use toolbridge::{NoArgs, Toolset};
 //! use toolbridge::http;
 //!

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::mcp::front::LAST_ANSWERS;
-use crate::with_causes;
+use crate::tool::with_causes;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;

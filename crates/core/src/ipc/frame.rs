@@ -80,7 +80,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 
     /// Limits the memory of large frames to `budget`.
     #[must_use]
-    pub fn within(mut self, budget: Budget) -> Self {
+    pub(crate) fn within(mut self, budget: Budget) -> Self {
         self.budget = Some(budget);
         self
     }

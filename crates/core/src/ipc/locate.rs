@@ -50,7 +50,8 @@ pub fn bridge_executable(given: Option<&Path>) -> Result<PathBuf, IpcError> {
 }
 
 /// Finds one of our own executables: this program if it is one, otherwise `toolbridge-bridge` or `toolbridge` next to it or
-/// on the PATH.
+/// on the PATH. Each is also a guardian; one that is given or named by `TOOLBRIDGE_BRIDGE` may be another implementation,
+/// and not be one.
 #[must_use]
 pub fn own_executable() -> Option<PathBuf> {
     let this = env::current_exe().ok();

@@ -3,16 +3,6 @@
 //! In the parent process, a [`Session`] serves a tool source on a Unix socket, and writes its tools to a schema file. In the bridge process, [`read_schema_file`] and a [`Remote`] are the other end, which is
 //! a tool source again. `PROTOCOL.md` in the repository is the normative description of the wire.
 
-#[doc(hidden)]
-pub mod child;
-/// For the fuzz targets.
-#[doc(hidden)]
-pub mod fuzzing {
-    pub use super::message::{BadRequest, Parts, Reply, Request, read_reply, read_request, write_request};
-}
-#[doc(hidden)]
-pub mod guard;
-
 mod attached;
 mod connection;
 mod constant;
@@ -20,9 +10,9 @@ mod dir_watch;
 mod error;
 mod files;
 mod fork;
-mod frame;
+pub(crate) mod frame;
 mod locate;
-mod message;
+pub(crate) mod message;
 mod names;
 mod questions;
 mod remote;
@@ -40,8 +30,7 @@ pub use constant::{
 pub(crate) use dir_watch::watched;
 pub use error::IpcError;
 pub use files::{session_dir, session_dirs};
-pub use frame::{FrameReader, FrameWriter};
-pub use locate::{BridgeCommand, bridge_executable, this_program_is_a_bridge};
+pub use locate::{BridgeCommand, bridge_executable, own_executable, this_program_is_a_bridge};
 pub use names::{NamedSession, named_sessions, names_dirs};
 pub use remote::Remote;
 pub use schema_file::read_schema_file;

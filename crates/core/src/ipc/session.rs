@@ -46,7 +46,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// ```no_run
 /// # use std::sync::Arc;
-/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_core::ipc::*; }
+/// # use toolbridge_core as toolbridge;
 /// # use toolbridge::{NoArgs, Toolset};
 /// use toolbridge::Session;
 ///

@@ -64,9 +64,10 @@ pub enum ServeError {
 /// Dropping the future cancels all running calls.
 ///
 /// ```
-/// # mod toolbridge { pub use toolbridge_core::*; }
+/// # use toolbridge_core as toolbridge;
 /// # use toolbridge::{NoArgs, Toolset};
-/// use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
+/// use toolbridge::mcp::{LineReader, LineWriter, serve};
+/// use toolbridge::tool::ServerInfo;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

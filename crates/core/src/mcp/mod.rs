@@ -7,9 +7,6 @@
 //! `http` uses the same messages
 //! and runs calls in the same way.
 
-#[doc(hidden)]
-pub mod fuzzing;
-
 pub(crate) mod call;
 pub(crate) mod front;
 mod line;
@@ -19,8 +16,6 @@ pub(crate) mod rpc;
 mod stdio;
 pub(crate) mod subscription;
 
-#[doc(no_inline)]
-pub use crate::ServerInfo;
 pub use front::{MAX_CALLS_IN_FLIGHT, ServeError, Serving, serve, serve_with};
 pub use line::{Incoming, LineReader, LineTooLong, LineWriter, MAX_LINE_BYTES, Outgoing};
 pub use stdio::{Stdin, Stdio, StdioClient, Stdout, stdio};

@@ -6,8 +6,10 @@
 //! of a kept result, `result_save` writes it to a file.
 //!
 //! ```
-//! # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_core::park::*; }
-//! use toolbridge::{CallContext, NoArgs, Parked, RawJson, ToolCall, ToolSource as _, Toolset};
+//! # use toolbridge_core as toolbridge;
+//! use toolbridge::park::Parked;
+//! use toolbridge::tool::{RawJson, ToolCall};
+//! use toolbridge::{CallContext, NoArgs, ToolSource as _, Toolset};
 //!
 //! let tools = Toolset::builder().tool("dump", "Dumps the database", async |_: NoArgs| "row\n".repeat(1_000_000)).build()?;
 //! let tools = Parked::new(tools)?;

@@ -13,9 +13,10 @@ use crate::park::expand::expand;
 use crate::park::long::Long;
 use crate::park::store::{Owner, PREFIX, Store, owner_of, unusable};
 use crate::park::tools::{self, SaveTo};
+use crate::source::DerivedList;
 use crate::{
-    CallContext, CallFuture, Changes, DerivedList, DuplicateName, RawJson, RegistrationError, ToolCall,
-    ToolError, ToolList, ToolSource, ToolSpec, Toolset,
+    CallContext, CallFuture, Changes, DuplicateName, RawJson, RegistrationError, ToolCall, ToolError,
+    ToolList, ToolSource, ToolSpec, Toolset,
 };
 
 /// The default limit for results in characters, the same as the CLI's.

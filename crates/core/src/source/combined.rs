@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::source::Prefixed;
 use crate::source::changes::DerivedList;
-use crate::{CallContext, CallFuture, Changes, Prefixed, RegistrationError, ToolCall, ToolList, ToolSource};
+use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolList, ToolSource};
 
 /// How many names are remembered with their sources; a source that invents names without end gets no more.
 const MAX_NAMES: usize = 100_000;
@@ -13,13 +14,14 @@ const MAX_NAMES: usize = 100_000;
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
-/// use toolbridge::{Combined, NoArgs, ToolSource, Toolset};
+/// use toolbridge::source::Combined;
+/// use toolbridge::{NoArgs, ToolSource, Toolset};
 ///
 /// let mine = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
 /// let more = Toolset::builder().tool("bye", "Says goodbye", async |_: NoArgs| "bye").build()?;
 /// let all = Combined::new().with(mine)?.with(more)?;
 /// assert_eq!(all.tools().len(), 2);
-/// # Ok::<(), toolbridge_core::RegistrationError>(())
+/// # Ok::<(), toolbridge_core::tool::RegistrationError>(())
 /// ```
 ///
 /// A name stays with the source that had it first, also while that source does not list it: clients may have allowed

@@ -1,4 +1,5 @@
-//! Anything that can list tools and call them.
+//! Sources: anything that can list tools and call them. [`Selection`], [`Prefixed`] and [`Combined`] wrap other sources, and the
+//! [`Dispatcher`] stands between a source and a front.
 pub(crate) mod changes;
 pub(crate) mod combined;
 pub(crate) mod dispatcher;
@@ -10,7 +11,14 @@ mod turn;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::{CallContext, Changes, RawJson, ToolCall, ToolError, ToolList};
+pub use changes::{Changes, DerivedList};
+pub use combined::Combined;
+pub use dispatcher::Dispatcher;
+pub use prefixed::Prefixed;
+pub use running::{CallEvent, RunningCall};
+pub use selection::Selection;
+
+use crate::{CallContext, RawJson, ToolCall, ToolError, ToolList};
 
 /// A running call; dropping it cancels the call.
 pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<RawJson, ToolError>> + Send + 'a>>;

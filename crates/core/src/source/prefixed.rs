@@ -8,12 +8,13 @@ use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolL
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
-/// use toolbridge::{NoArgs, Prefixed, ToolSource, Toolset};
+/// use toolbridge::source::Prefixed;
+/// use toolbridge::{NoArgs, ToolSource, Toolset};
 ///
 /// let tools = Toolset::builder().tool("now", "Says what time it is", async |_: NoArgs| "noon").build()?;
 /// let tools = Prefixed::new("time_", tools)?;
 /// assert_eq!(tools.tools()[0].name, "time_now");
-/// # Ok::<(), toolbridge_core::RegistrationError>(())
+/// # Ok::<(), toolbridge_core::tool::RegistrationError>(())
 /// ```
 ///
 /// A tool whose name would be too long for the CLI is left out, with a warning in the log.
@@ -39,7 +40,7 @@ impl<S: ToolSource> Prefixed<S> {
 
 /// The same tool with a prefix before its name; `None`, with a warning in the log, when that is too long for the CLI.
 #[must_use]
-pub fn with_prefix(prefix: &str, tool: &ToolSpec) -> Option<ToolSpec> {
+pub(crate) fn with_prefix(prefix: &str, tool: &ToolSpec) -> Option<ToolSpec> {
     let name = format!("{prefix}{}", tool.name);
     if let Err(error) = check_shortest_full_name(&name) {
         tracing::warn!(%error, "a tool is left out: the CLI would not offer it under this name");
@@ -77,7 +78,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Combined, NoArgs, RawJson, Toolset};
+    use crate::source::Combined;
+    use crate::{NoArgs, RawJson, Toolset};
 
     fn tools(names: &[&str]) -> Toolset {
         let mut tools = Toolset::builder();

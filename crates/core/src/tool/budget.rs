@@ -10,25 +10,25 @@ use crate::RawJson;
 /// Limits how many bytes of large messages are held at a time. Small messages are not counted; their number is
 /// limited elsewhere.
 #[derive(Debug, Clone)]
-pub struct Budget(Arc<Semaphore>);
+pub(crate) struct Budget(Arc<Semaphore>);
 
 /// One message's part of a [`Budget`], given back when it is dropped; empty for a small message.
 #[derive(Debug, Default)]
-pub struct Share(Option<OwnedSemaphorePermit>);
+pub(crate) struct Share(Option<OwnedSemaphorePermit>);
 
 impl Budget {
     /// Messages up to this size are not counted.
-    pub const SMALL_BYTES: usize = 64 * 1024;
+    pub(crate) const SMALL_BYTES: usize = 64 * 1024;
 
     /// A budget of that many bytes.
     #[must_use]
-    pub fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes)))
     }
 
     /// The share of a message of `size` bytes, if there is room for it right now.
     #[must_use]
-    pub fn now(&self, size: usize) -> Option<Share> {
+    pub(crate) fn now(&self, size: usize) -> Option<Share> {
         if size <= Self::SMALL_BYTES {
             return Some(Share::default());
         }
@@ -37,7 +37,7 @@ impl Budget {
     }
 
     /// The same; waits until there is room. The size may not be larger than the budget.
-    pub async fn wait(&self, size: usize) -> Share {
+    pub(crate) async fn wait(&self, size: usize) -> Share {
         if size <= Self::SMALL_BYTES {
             return Share::default();
         }
@@ -47,7 +47,7 @@ impl Budget {
 
     /// Counts a text as `size` bytes (those of the message that contains it) if there is room right now.
     #[must_use]
-    pub fn hold(&self, text: RawJson, size: usize) -> Option<RawJson> {
+    pub(crate) fn hold(&self, text: RawJson, size: usize) -> Option<RawJson> {
         self.now(size).map(|share| text.held_by(share))
     }
 }
@@ -55,7 +55,7 @@ impl Budget {
 impl Share {
     /// Ties the share to its message: it is given back when the last slice of the message is dropped.
     #[must_use]
-    pub fn hold(self, message: Bytes) -> Bytes {
+    pub(crate) fn hold(self, message: Bytes) -> Bytes {
         struct Held(
             Bytes,
             #[expect(dead_code, reason = "given back when it is dropped")] OwnedSemaphorePermit,

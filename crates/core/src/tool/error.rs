@@ -185,14 +185,14 @@ macro_rules! show_hint {
     ($error:ty) => {
         impl std::error::Error for $error {
             fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-                $crate::Hint::hint(self).map($crate::__private::advice)
+                $crate::tool::Hint::hint(self).map($crate::__private::advice)
             }
         }
 
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 write!(f, "{self}")?;
-                $crate::Hint::hint(self).map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+                $crate::tool::Hint::hint(self).map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
             }
         }
     };
@@ -313,7 +313,6 @@ fn there_are(name: &str, known: &[String]) -> String {
 }
 
 /// Asks whether the name that is nearest to `name` was meant: `; did you mean …?`, or nothing if none is near.
-#[doc(hidden)]
 pub fn did_you_mean<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     or_near(nearest(name, known).get(..1).unwrap_or_default())
 }

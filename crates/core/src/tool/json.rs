@@ -72,7 +72,7 @@ impl RawJson {
 
     /// The same text, which releases its share of a budget when it is dropped.
     #[must_use]
-    pub fn held_by(self, share: crate::Share) -> Self {
+    pub(crate) fn held_by(self, share: crate::Share) -> Self {
         Self(share.hold(self.0))
     }
 

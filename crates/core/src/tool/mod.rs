@@ -18,3 +18,17 @@ pub(crate) mod server_info;
 pub(crate) mod spec;
 pub(crate) mod traceparent;
 pub(crate) mod type_schema;
+
+pub use arguments::Fault;
+pub use call::{CallMeta, ToolCall};
+pub use caller::Caller;
+pub use error::{Hint, RegistrationError, ToolError, did_you_mean, hint_of, with_causes};
+pub use json::RawJson;
+pub use name::check_server_name;
+pub use result::{Content, ToolResult};
+pub use schema::Schema;
+pub use server_info::ServerInfo;
+pub use spec::{DuplicateName, ToolList, ToolSpec};
+pub use type_schema::schema_of;
+
+pub use crate::show_hint;

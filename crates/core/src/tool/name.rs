@@ -3,7 +3,7 @@
 use crate::{RegistrationError, ToolList};
 
 /// The CLI silently leaves out tools whose full name, `mcp__<server>__<tool>`, is longer.
-pub const MAX_FULL_NAME_CHARS: usize = 128;
+pub(crate) const MAX_FULL_NAME_CHARS: usize = 128;
 
 /// What a full name has besides the server and the tool.
 const FULL_NAME_FRAME_CHARS: usize = "mcp____".len();
@@ -22,7 +22,7 @@ fn check_plain(of: &'static str, name: &str) -> Result<(), RegistrationError> {
 ///
 /// When it is empty, has other characters than `A-Z a-z 0-9 _ -`, or makes the full name too long even for the shortest
 /// server's name.
-pub fn check_tool_name(name: &str) -> Result<(), RegistrationError> {
+pub(crate) fn check_tool_name(name: &str) -> Result<(), RegistrationError> {
     if name.is_empty() {
         return Err(RegistrationError::EmptyName);
     }

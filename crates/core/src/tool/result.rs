@@ -196,7 +196,7 @@ impl ToolResult {
 
 /// How deep a result may be nested; the result itself is the first level. Many clients parse JSON recursively, and
 /// fail or overflow their stack a little deeper.
-pub const MAX_RESULT_DEPTH: usize = 128;
+pub(crate) const MAX_RESULT_DEPTH: usize = 128;
 
 /// Checks that an object is an MCP `CallToolResult` that every client can read; says what is wrong with it.
 pub(crate) fn check_result(text: &str) -> Result<(), String> {

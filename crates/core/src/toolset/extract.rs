@@ -8,7 +8,8 @@ use crate::{CallContext, CancellationToken, ToolError};
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
-/// use toolbridge::{CallContext, FromContext, ToolError};
+/// use toolbridge::toolset::FromContext;
+/// use toolbridge::{CallContext, ToolError};
 ///
 /// /// The model's id for this use of the tool.
 /// struct UseId(String);

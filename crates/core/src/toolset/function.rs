@@ -16,11 +16,12 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+pub use crate::tool::RegistrationError;
 pub use crate::toolset::extract::FromContext;
 use crate::toolset::handler::{FromArguments, IntoHandler};
 pub use crate::toolset::returned::{IntoToolError, IntoToolResult, Json};
 pub use crate::toolset::tool::IntoTools;
-pub use crate::{CallContext, RegistrationError, Tool, ToolError, ToolResult, Toolset};
+pub use crate::{CallContext, Tool, ToolError, ToolResult, Toolset};
 use crate::{RawJson, schema_of};
 
 /// Makes a tool of a function. `parameters` are the fields of `A`, each with whether it is an argument.

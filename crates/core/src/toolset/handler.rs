@@ -15,8 +15,9 @@ use tokio::task::spawn_blocking;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::tool::arguments::read;
+use crate::toolset::IntoToolResult;
 use crate::trace::Outcome;
-use crate::{CallContext, Fault, IntoToolResult, RawJson, ToolError, ToolResult};
+use crate::{CallContext, Fault, RawJson, ToolError, ToolResult};
 
 /// Arguments of a tool that takes none.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]

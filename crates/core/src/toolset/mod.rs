@@ -1,9 +1,15 @@
-//! A source of tools that are functions in this process.
+//! Functions of this process as a source: what a handler takes, and what it returns.
+
 pub(crate) mod extract;
 pub(crate) mod function;
 pub(crate) mod handler;
 pub(crate) mod returned;
 pub(crate) mod tool;
+
+pub use extract::{FromContext, State};
+pub use handler::{FromArguments, IntoHandler, NoArgs};
+pub use returned::{IntoToolError, IntoToolResult, Json};
+pub use tool::{IntoTools, Tool};
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -17,10 +23,10 @@ use crate::call::clock::Clock;
 use crate::call::context::States;
 use crate::call::panic::caught;
 use crate::tool::name::check_tool_name;
-use crate::toolset::handler::{FromArguments, Handler, IntoHandler, Work};
+use crate::toolset::handler::{Handler, Work};
 use crate::{
-    CallContext, CallFuture, Changes, Fault, IntoTools, RawJson, RegistrationError, Schema, Tool, ToolCall,
-    ToolError, ToolList, ToolResult, ToolSource, ToolSpec,
+    CallContext, CallFuture, Changes, Fault, RawJson, RegistrationError, Schema, ToolCall, ToolError,
+    ToolList, ToolResult, ToolSource, ToolSpec,
 };
 
 /// The CLI truncates descriptions to this length.

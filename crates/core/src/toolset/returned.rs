@@ -26,7 +26,8 @@ use crate::{RawJson, ToolError, ToolResult};
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
-/// use toolbridge::{IntoToolResult, NoArgs, Tool, ToolError, ToolResult};
+/// use toolbridge::toolset::IntoToolResult;
+/// use toolbridge::{NoArgs, Tool, ToolError, ToolResult};
 ///
 /// struct Celsius(f64);
 ///
@@ -59,7 +60,8 @@ pub trait IntoToolResult<M = ()> {
 /// ```
 /// # use serde::Serialize;
 /// # use toolbridge_core as toolbridge;
-/// use toolbridge::{Json, NoArgs, Tool};
+/// use toolbridge::toolset::Json;
+/// use toolbridge::{NoArgs, Tool};
 ///
 /// #[derive(Serialize)]
 /// struct Order {
@@ -145,7 +147,8 @@ impl<T: IntoToolResult<M>, E: IntoToolError<N>, M, N> IntoToolResult<Fallible<M,
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
-/// use toolbridge::{IntoToolError, ToolError};
+/// use toolbridge::ToolError;
+/// use toolbridge::toolset::IntoToolError;
 ///
 /// enum Refusal {
 ///     Closed,

@@ -27,7 +27,7 @@ use crate::{RawJson, ToolSpec, schema_of};
 ///     .read_only()
 ///     .timeout(Duration::from_secs(5));
 /// let tools = Toolset::builder().with(lookup).build()?;
-/// # Ok::<(), toolbridge_core::RegistrationError>(())
+/// # Ok::<(), toolbridge_core::tool::RegistrationError>(())
 /// ```
 #[derive(Debug)]
 pub struct Tool {

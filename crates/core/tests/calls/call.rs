@@ -9,11 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
+use toolbridge_core::call::CancellationToken;
+use toolbridge_core::source::{CallEvent, Changes, Combined, Dispatcher, Selection};
+use toolbridge_core::tool::{RawJson, ToolCall, ToolList};
+use toolbridge_core::toolset::{IntoToolError, IntoToolResult, Json};
 use toolbridge_core::trace::{Process, Tracer};
-use toolbridge_core::{
-    CallContext, CallEvent, CancellationToken, Changes, Combined, Dispatcher, IntoToolError, IntoToolResult,
-    Json, NoArgs, RawJson, Selection, Tool, ToolCall, ToolError, ToolList, ToolResult, ToolSource, Toolset,
-};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, ToolResult, ToolSource, Toolset};
 
 #[derive(Deserialize, JsonSchema)]
 struct Add {
@@ -646,7 +647,7 @@ async fn a_source_that_panics_does_not_take_its_front_down() {
         fn tools(&self) -> ToolList {
             self.0.clone()
         }
-        fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::CallFuture<'_> {
+        fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::source::CallFuture<'_> {
             panic!("broken")
         }
     }
@@ -708,7 +709,7 @@ async fn what_a_source_returns_is_checked_whatever_the_source() {
         fn tools(&self) -> ToolList {
             self.0.clone()
         }
-        fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::CallFuture<'_> {
+        fn call(&self, _: ToolCall, _: CallContext) -> toolbridge_core::source::CallFuture<'_> {
             Box::pin(async { Ok(RawJson::parse(self.1.clone()).unwrap()) })
         }
     }
@@ -768,11 +769,11 @@ async fn nothing_is_a_good_answer_and_a_deep_value_of_a_handler_is_not() {
         .tool("bad", "", move |_: NoArgs| toolbridge_core::ToolResult::text("t").structured(bad.clone()))
         .tool("bad_meta", "", move |_: NoArgs| toolbridge_core::ToolResult::text("t").meta(object(128)))
         .tool("bad_block", "", move |_: NoArgs| {
-            toolbridge_core::ToolResult::default().and(toolbridge_core::Content::Other(other.clone()))
+            toolbridge_core::ToolResult::default().and(toolbridge_core::tool::Content::Other(other.clone()))
         })
         .tool("bad_resource", "", move |_: NoArgs| {
             toolbridge_core::ToolResult::default()
-                .and(toolbridge_core::Content::Resource { resource: object(126) })
+                .and(toolbridge_core::tool::Content::Resource { resource: object(126) })
         })
         .build()
         .unwrap();

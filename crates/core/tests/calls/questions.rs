@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toolbridge_core::{
-    Answer, CallContext, CallEvent, NoArgs, RawJson, Tool, ToolCall, ToolError, ToolSource as _, Toolset,
-};
+use toolbridge_core::call::Answer;
+use toolbridge_core::source::CallEvent;
+use toolbridge_core::tool::{RawJson, ToolCall};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, ToolSource as _, Toolset};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

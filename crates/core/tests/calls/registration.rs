@@ -1,10 +1,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolbridge_core::{
-    CallContext, Hint as _, NoArgs, RawJson, Tool, ToolCall, ToolSource, Toolset, ToolsetBuilder,
-    check_server_name,
-};
+use toolbridge_core::tool::{Hint as _, RawJson, ToolCall, check_server_name};
+use toolbridge_core::toolset::ToolsetBuilder;
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolSource, Toolset};
 
 fn nothing(name: &str) -> Tool {
     Tool::new(name, "Does nothing", |_: NoArgs| "")

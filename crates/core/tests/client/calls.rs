@@ -1,6 +1,8 @@
 //! Calls, lists and versions.
 
-use toolbridge_core::{CallContext, CallEvent, CallMeta, ServerInfo, ToolSource};
+use toolbridge_core::source::CallEvent;
+use toolbridge_core::tool::{CallMeta, ServerInfo};
+use toolbridge_core::{CallContext, ToolSource};
 
 use crate::support::{call, call_of, log, names, started, text, until, within};
 
@@ -26,7 +28,7 @@ async fn the_meta_of_a_call_reaches_the_server() {
     let mut call = call_of("echo", "{}");
     call.meta = CallMeta {
         tool_use_id: Some("toolu_1".into()),
-        progress_token: Some(toolbridge_core::RawJson::parse("\"mine\"").unwrap()),
+        progress_token: Some(toolbridge_core::tool::RawJson::parse("\"mine\"").unwrap()),
         traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().ok(),
         caller: None,
         can_ask: false,
@@ -39,7 +41,7 @@ async fn the_meta_of_a_call_reaches_the_server() {
 async fn progress_comes_in_order_and_before_the_result() {
     let server = started(&[]).await;
     let mut call = call_of("steps", "{}");
-    call.meta.progress_token = Some(toolbridge_core::RawJson::parse("7").unwrap());
+    call.meta.progress_token = Some(toolbridge_core::tool::RawJson::parse("7").unwrap());
     let mut context = CallContext::default();
     let reports = context.listen(true, false);
     let mut call = reports.follow(server.call(call, context));

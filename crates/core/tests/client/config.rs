@@ -1,7 +1,7 @@
 //! Config files.
 
-use toolbridge_core::Combined;
 use toolbridge_core::client::McpServer;
+use toolbridge_core::source::Combined;
 
 use crate::support::{call, names, test_server, text};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use toolbridge_core::Hint as _;
 use toolbridge_core::client::{McpServer, ServerError};
+use toolbridge_core::tool::Hint as _;
 
 use crate::support::{server, within};
 

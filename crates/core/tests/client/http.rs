@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::client::{McpServer, ServerError};
-use toolbridge_core::{CallContext, CallEvent, Hint as _, RawJson, ToolSource as _};
+use toolbridge_core::source::CallEvent;
+use toolbridge_core::tool::{Hint as _, RawJson};
+use toolbridge_core::{CallContext, ToolSource as _};
 
 use crate::support::{LONG, call, call_of, names, text, until, within};
 

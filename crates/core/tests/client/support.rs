@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolbridge_core::client::{CommandTarget, McpServer, McpServerBuilder};
-use toolbridge_core::{CallContext, RawJson, ToolCall, ToolError, ToolSource};
+use toolbridge_core::tool::{RawJson, ToolCall};
+use toolbridge_core::{CallContext, ToolError, ToolSource};
 
 /// The limit for every wait.
 pub(crate) const LONG: Duration = Duration::from_secs(120);

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tempfile::TempDir;
 use toolbridge_core::http::{HttpError, service};
-use toolbridge_core::{Hint as _, NoArgs, Toolset};
+use toolbridge_core::tool::Hint as _;
+use toolbridge_core::{NoArgs, Toolset};
 
 use crate::client::{Client, Server};
 

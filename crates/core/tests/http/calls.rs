@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use toolbridge_core::http::service;
-use toolbridge_core::{CallContext, Content, NoArgs, RawJson, Tool, ToolResult, Toolset};
+use toolbridge_core::tool::{Content, RawJson};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolResult, Toolset};
 
 use crate::client::{Client, Events, Server, in_time, until};
 

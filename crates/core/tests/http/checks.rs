@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use toolbridge_core::http::service;
-use toolbridge_core::{NoArgs, RawJson, Tool, Toolset};
+use toolbridge_core::tool::RawJson;
+use toolbridge_core::{NoArgs, Tool, Toolset};
 
 use crate::client::{Client, Server};
 

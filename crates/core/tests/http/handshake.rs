@@ -1,7 +1,8 @@
 //! The first requests of each protocol version.
 
 use serde_json::json;
-use toolbridge_core::{CallContext, NoArgs, ServerInfo, Toolset};
+use toolbridge_core::tool::ServerInfo;
+use toolbridge_core::{CallContext, NoArgs, Toolset};
 
 use crate::client::Server;
 

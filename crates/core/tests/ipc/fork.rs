@@ -6,8 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use toolbridge_core::ipc::{Remote, Session, SessionState, read_schema_file, sessions};
-use toolbridge_core::{CallContext, NoArgs, RawJson, Tool, ToolCall, ToolSource as _, Toolset};
+use toolbridge_core::ipc::{Remote, SessionState, read_schema_file, sessions};
+use toolbridge_core::tool::{RawJson, ToolCall};
+use toolbridge_core::{CallContext, NoArgs, Session, Tool, ToolSource as _, Toolset};
 
 use crate::files;
 

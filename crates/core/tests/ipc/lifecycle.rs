@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
-use toolbridge_core::ipc::{Remote, Session, read_schema_file};
-use toolbridge_core::{
-    CallContext, CallFuture, Hint as _, NoArgs, RawJson, Tool, ToolCall, ToolList, ToolSource, Toolset,
-};
+use toolbridge_core::ipc::{Remote, read_schema_file};
+use toolbridge_core::source::CallFuture;
+use toolbridge_core::tool::{Hint as _, RawJson, ToolCall, ToolList};
+use toolbridge_core::{CallContext, NoArgs, Session, Tool, ToolSource, Toolset};
 
 use crate::{files, tools};
 
@@ -154,7 +154,7 @@ async fn stop_does_not_wait_for_a_handler_that_blocks_its_thread() {
 
 /// Waits until the server has accepted earlier connections, by making later ones.
 async fn wait_for_connection(socket: &Path) {
-    let remote = Remote::new(socket, toolbridge_core::ToolList::default()).unwrap();
+    let remote = Remote::new(socket, toolbridge_core::tool::ToolList::default()).unwrap();
     for _ in 0..3 {
         _ = call(&remote, "nothing").await;
     }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use toolbridge_core::ipc::{Attached, Remote, Session, SessionBuilder, named_sessions};
-use toolbridge_core::{
-    CallContext, CallFuture, NoArgs, RawJson, ServerInfo, Tool, ToolCall, ToolList, ToolSource, Toolset,
-};
+use toolbridge_core::ipc::{Attached, Remote, SessionBuilder, named_sessions};
+use toolbridge_core::source::CallFuture;
+use toolbridge_core::tool::{RawJson, ServerInfo, ToolCall, ToolList};
+use toolbridge_core::{CallContext, NoArgs, Session, Tool, ToolSource, Toolset};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
-use toolbridge_core::ipc::Session;
-use toolbridge_core::{CallContext, NoArgs, Tool, Toolset};
+use toolbridge_core::{CallContext, NoArgs, Session, Tool, Toolset};
 
 use crate::questions::{PATIENCE, receive, request, send, text};
 

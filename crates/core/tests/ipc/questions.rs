@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
-use toolbridge_core::ipc::{Remote, Session};
-use toolbridge_core::{
-    CallContext, CallEvent, NoArgs, RawJson, ToolCall, ToolList, ToolSource as _, Toolset,
-};
+use toolbridge_core::ipc::Remote;
+use toolbridge_core::source::CallEvent;
+use toolbridge_core::tool::{RawJson, ToolCall, ToolList};
+use toolbridge_core::{CallContext, NoArgs, Session, ToolSource as _, Toolset};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -166,7 +166,7 @@ async fn while_a_question_is_open_only_an_answer_may_follow_and_a_close_cancels(
 async fn called(socket: &Path, play: impl AsyncFnOnce(UnixStream, Value)) -> (Vec<String>, String) {
     let listener = UnixListener::bind(socket).unwrap();
     let schema = RawJson::parse(r#"{"type":"object"}"#).unwrap();
-    let tools = ToolList::new(vec![toolbridge_core::ToolSpec::new("ask", "", schema)]).unwrap();
+    let tools = ToolList::new(vec![toolbridge_core::tool::ToolSpec::new("ask", "", schema)]).unwrap();
     let remote = Remote::new(socket, tools).unwrap();
     let mut context = CallContext::default();
     let heard = context.listen(false, true);
@@ -179,7 +179,7 @@ async fn called(socket: &Path, play: impl AsyncFnOnce(UnixStream, Value)) -> (Ve
                 CallEvent::Progress(report) => panic!("nobody wanted {report:?}"),
                 CallEvent::Question(asked) => {
                     asked_for.push(asked.question.message.clone());
-                    asked.answer(Ok(toolbridge_core::Answer::Declined));
+                    asked.answer(Ok(toolbridge_core::call::Answer::Declined));
                 }
                 CallEvent::Done(Ok(result)) => break result.to_string(),
                 CallEvent::Done(Err(error)) => break format!("{error} (type: {})", error.type_name()),

@@ -5,7 +5,8 @@ use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
-use toolbridge_core::ipc::{Session, SessionState, sessions, sweep};
+use toolbridge_core::Session;
+use toolbridge_core::ipc::{SessionState, sessions, sweep};
 
 use crate::{files, tools};
 

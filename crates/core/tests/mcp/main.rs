@@ -16,8 +16,10 @@ use tokio::io::{
 };
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use toolbridge_core::mcp::{LineReader, LineWriter, MAX_CALLS_IN_FLIGHT, ServeError, ServerInfo, serve};
-use toolbridge_core::{CallContext, CallFuture, NoArgs, Tool, ToolCall, ToolList, ToolSource, Toolset};
+use toolbridge_core::mcp::{LineReader, LineWriter, MAX_CALLS_IN_FLIGHT, ServeError, serve};
+use toolbridge_core::source::CallFuture;
+use toolbridge_core::tool::{ServerInfo, ToolCall, ToolList};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolSource, Toolset};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

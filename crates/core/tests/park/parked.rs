@@ -4,10 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use toolbridge_core::park::Parked;
-use toolbridge_core::{
-    CallContext, CallMeta, Caller, Combined, NoArgs, Prefixed, RawJson, Selection, Tool, ToolCall,
-    ToolResult, ToolSource, Toolset,
-};
+use toolbridge_core::source::{Combined, Prefixed, Selection};
+use toolbridge_core::tool::{CallMeta, Caller, RawJson, ToolCall};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolResult, ToolSource, Toolset};
 
 pub(crate) fn text(size: usize) -> String {
     "Größe, \"quoted\" \\ and a tab\t日本語\u{2028}\r\n".chars().cycle().take(size).collect()

@@ -8,7 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use toolbridge_core::park::Parked;
-use toolbridge_core::{NoArgs, RawJson, Tool, Toolset};
+use toolbridge_core::tool::RawJson;
+use toolbridge_core::{NoArgs, Tool, Toolset};
 
 use crate::parked::{call, said};
 

@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::fs;
 
 use serde_json::json;
-use toolbridge_core::{Hint as _, ToolSource as _};
+use toolbridge_core::ToolSource as _;
+use toolbridge_core::tool::Hint as _;
 use toolbridge_docs::{DocsError, Documents, DocumentsBuilder};
 
 use crate::support::{Client, Workspace, copy_file, names};

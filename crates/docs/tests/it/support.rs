@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use toolbridge_core::{CallContext, RawJson, Schema, ToolCall, ToolSource as _};
+use toolbridge_core::tool::{RawJson, Schema, ToolCall};
+use toolbridge_core::{CallContext, ToolSource as _};
 use toolbridge_docs::{Documents, DocumentsBuilder};
 
 /// Checks that a value fits a schema.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use toolbridge_core::{RawJson, Schema, ToolSource as _};
+use toolbridge_core::ToolSource as _;
+use toolbridge_core::tool::{RawJson, Schema};
 
 use crate::support::{Client, Workspace, check_schema, copy, reference};
 
@@ -388,7 +389,7 @@ fn a_number_beyond_every_type_is_lowered_like_any_other() {
     for number in ["1e400".to_owned(), "9".repeat(400), "1e300".to_owned(), "20001".to_owned()] {
         let arguments = json!({ "ref": reference("a.md", 1), "limits": { "max_chars": "NUMBER" } });
         let arguments = RawJson::parse(arguments.to_string().replace("\"NUMBER\"", &number)).unwrap();
-        let call = toolbridge_core::ToolCall::new("manual_read", arguments);
+        let call = toolbridge_core::tool::ToolCall::new("manual_read", arguments);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let context = toolbridge_core::CallContext::default();
         let answer: Value = runtime.block_on(client.documents.call(call, context)).unwrap().decode().unwrap();
@@ -411,7 +412,7 @@ fn a_huge_argument_does_not_come_back_as_an_error() {
 #[test]
 fn a_tool_that_does_not_exist_is_not_found() {
     let client = Workspace::new().open();
-    let call = toolbridge_core::ToolCall::new("manual_write", RawJson::empty_object());
+    let call = toolbridge_core::tool::ToolCall::new("manual_write", RawJson::empty_object());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let error =
         runtime.block_on(client.documents.call(call, toolbridge_core::CallContext::default())).unwrap_err();

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use toolbridge_core::{CallContext, RawJson, ToolCall, ToolSource as _};
+use toolbridge_core::tool::{RawJson, ToolCall};
+use toolbridge_core::{CallContext, ToolSource as _};
 
 use crate::support::{Client, OnDrop, Workspace, copy, copy_file, writing};
 

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use toolbridge_core::{Hint as _, NoArgs, Toolset};
+use toolbridge_core::tool::Hint as _;
+use toolbridge_core::{NoArgs, Toolset};
 use toolbridge_nats::{self as nats, ConnectFiles, ConnectOptions, NatsError, Tools};
 
 use crate::support::{Server, call, free_port, text, within};

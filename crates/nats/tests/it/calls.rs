@@ -4,11 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt as _;
 use serde_json::Value;
+use toolbridge_core::source::{CallEvent, CallFuture, Dispatcher};
+use toolbridge_core::tool::{Caller, RawJson, ToolCall, ToolList, ToolSpec};
 use toolbridge_core::trace::{Process, TraceParent, Tracer};
-use toolbridge_core::{
-    CallContext, CallEvent, CallFuture, Caller, Dispatcher, NoArgs, RawJson, Tool, ToolCall, ToolList,
-    ToolResult, ToolSource, ToolSpec, Toolset,
-};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolResult, ToolSource, Toolset};
 use toolbridge_nats as nats;
 
 use crate::support::{HostProcess, Log, Server, call, call_of, connect, text, until, within};

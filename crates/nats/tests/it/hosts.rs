@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use toolbridge_core::{Hint as _, NoArgs, ToolSource as _, Toolset};
+use toolbridge_core::tool::Hint as _;
+use toolbridge_core::{NoArgs, ToolSource as _, Toolset};
 use toolbridge_nats::{self as nats, NatsError, Tools};
 
 use crate::support::{HostProcess, Server, call, connect, connect_to, names, text, until, within, work};

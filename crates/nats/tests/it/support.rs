@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use toolbridge_core::{CallContext, RawJson, ToolCall, ToolError, ToolSource};
+use toolbridge_core::tool::{RawJson, ToolCall};
+use toolbridge_core::{CallContext, ToolError, ToolSource};
 use toolbridge_nats::Tools;
 
 /// The limit for every wait.

@@ -8,14 +8,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
-use toolbridge::claude::ResponseStream;
-use toolbridge::core::{CallFuture, ToolCall, ToolList};
 use toolbridge::ipc::{Remote, read_schema_file};
-use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
+use toolbridge::mcp::{LineReader, LineWriter, serve};
+use toolbridge::model::{ResponseStream, Transport};
 use toolbridge::schemars::{self, JsonSchema};
+use toolbridge::source::CallFuture;
+use toolbridge::tool::{Content, RawJson, ServerInfo, ToolCall, ToolList};
+use toolbridge::toolset::Json;
 use toolbridge::{
-    CallContext, ClaudeCodeModel, Content, Json, NoArgs, RawJson, Session, Tool, ToolError, ToolResult,
-    ToolSource, Toolset, Transport,
+    CallContext, ClaudeCodeModel, NoArgs, Session, Tool, ToolError, ToolResult, ToolSource, Toolset,
 };
 use toolbridge_core::client::McpServer;
 use toolbridge_scripted::ControlChannel;

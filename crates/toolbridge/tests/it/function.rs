@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-use toolbridge::core::ToolCall;
+use toolbridge::call::CancellationToken;
 use toolbridge::ipc::{Remote, read_schema_file};
+use toolbridge::tool::{RawJson, ToolCall};
+use toolbridge::toolset::{IntoToolError, IntoToolResult, Json};
 use toolbridge::{
-    CallContext, CancellationToken, IntoToolError, IntoToolResult, Json, RawJson, Session, State, Tool,
-    ToolError, ToolResult, ToolSource, Toolset, tool, tools,
+    CallContext, Session, State, Tool, ToolError, ToolResult, ToolSource, Toolset, tool, tools,
 };
 
 use crate::fronts::Client;
@@ -205,7 +206,8 @@ async fn a_tool_is_still_a_function() {
 
 /// Not our type, though it has the same name: only the type decides where a parameter comes from.
 mod impostor {
-    use toolbridge::{CallContext as Call, FromContext, ToolError};
+    use toolbridge::toolset::FromContext;
+    use toolbridge::{CallContext as Call, ToolError};
 
     #[derive(serde::Deserialize, toolbridge::schemars::JsonSchema)]
     #[serde(transparent)]

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use toolbridge::ipc::{Remote, read_schema_file};
-use toolbridge::{RawJson, Session, Tool, Toolset};
+use toolbridge::tool::RawJson;
+use toolbridge::{Session, Tool, Toolset};
 use toolbridge_core::client::McpServer;
 use toolbridge_core::park::Parked;
 
@@ -91,8 +92,9 @@ async fn a_handle_works_through_every_front_and_for_its_client_alone() {
     // The tools of another server, kept here too.
     let url = format!("http://{}/mcp", one.address());
     let server = McpServer::url(url).start().await.unwrap();
-    let around =
-        Parked::new(toolbridge::Selection::new(server, ["dump", "store"]).unwrap()).unwrap().limit_chars(100);
+    let around = Parked::new(toolbridge::source::Selection::new(server, ["dump", "store"]).unwrap())
+        .unwrap()
+        .limit_chars(100);
     let given = ask_source(&around, "dump", "{}").await;
     let note: Value = serde_json::from_str(&given).unwrap();
     let note: Value = serde_json::from_str(note["content"][0]["text"].as_str().unwrap()).unwrap();

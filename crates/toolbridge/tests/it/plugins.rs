@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolbridge::ipc::Remote;
-use toolbridge::{CallContext, RawJson, ToolCall, ToolSource as _};
+use toolbridge::tool::{RawJson, ToolCall};
+use toolbridge::{CallContext, ToolSource as _};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

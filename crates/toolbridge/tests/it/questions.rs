@@ -6,14 +6,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
-use toolbridge::core::{CallEvent, ToolCall};
+use toolbridge::call::Answer;
 use toolbridge::ipc::{Attached, Remote};
-use toolbridge::mcp::{LineReader, LineWriter, ServerInfo, serve};
+use toolbridge::mcp::{LineReader, LineWriter, serve};
+use toolbridge::model::Transport;
 use toolbridge::schemars::{self, JsonSchema};
-use toolbridge::{
-    Answer, CallContext, ClaudeCodeModel, Combined, NoArgs, Prefixed, RawJson, Selection, Session,
-    ToolResult, ToolSource, Toolset, Transport,
-};
+use toolbridge::source::{CallEvent, Combined, Prefixed, Selection};
+use toolbridge::tool::{RawJson, ServerInfo, ToolCall};
+use toolbridge::{CallContext, ClaudeCodeModel, NoArgs, Session, ToolResult, ToolSource, Toolset};
 use toolbridge_core::park::Parked;
 use toolbridge_scripted::ControlChannel;
 

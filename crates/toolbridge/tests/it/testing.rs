@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
+use toolbridge::model::{ClaudeCodeModelBuilder, Transport};
 use toolbridge::testing::{ScriptedModel, ToolResultBlock};
-use toolbridge::{ClaudeCodeModelBuilder, Request, Toolset, Transport};
+use toolbridge::{Request, Toolset};
 use toolbridge_scripted::{Page, claude_cli, processes_of};
 
 /// Adds two numbers.

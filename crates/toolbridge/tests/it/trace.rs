@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolbridge::ipc::BridgeCommand;
-use toolbridge::{Hint as _, NoArgs, Session, Tool, ToolResult, Toolset};
+use toolbridge::tool::Hint as _;
+use toolbridge::{NoArgs, Session, Tool, ToolResult, Toolset};
 
 fn tools() -> Toolset {
     Toolset::builder()

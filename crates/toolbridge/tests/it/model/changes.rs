@@ -1,6 +1,7 @@
 //! Tools that are added and removed while a request runs, and the server's own information.
 
-use toolbridge::{CallContext, NoArgs, ServerInfo, Tool, Toolset};
+use toolbridge::tool::ServerInfo;
+use toolbridge::{CallContext, NoArgs, Tool, Toolset};
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
 use super::support::{BOTH, World};
@@ -71,7 +72,7 @@ async fn a_server_has_instructions_and_handlers_know_their_client() {
         let model = world.builder().server(info).build().unwrap();
         model.set_agent_toolsets(Toolset::builder().with(who).build().unwrap(), "tools", transport).unwrap();
         let answer = model.request("go").await.unwrap();
-        let of_a_bridge = transport == toolbridge::Transport::Stdio;
+        let of_a_bridge = transport == toolbridge::model::Transport::Stdio;
         assert_eq!(answer.text(), format!("claude-code {of_a_bridge}"), "{transport}");
         let sent = world.scripted.requests()[0].body.to_string();
         assert!(sent.contains("Orders are numbered from 1000."), "{transport}: {sent}");

@@ -7,8 +7,11 @@ use std::time::Duration;
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use toolbridge::claude::{Conversation, ExecutionKind, PermissionMode, Settings, Subagent};
-use toolbridge::{CancellationToken, ClaudeCodeError, Event, NoArgs, Request, Tool, Toolset, Transport};
+use toolbridge::call::CancellationToken;
+use toolbridge::model::{
+    ClaudeCodeError, Conversation, ExecutionKind, PermissionMode, Settings, Subagent, Transport,
+};
+use toolbridge::{Event, NoArgs, Request, Tool, Toolset};
 use toolbridge_scripted::{Block, ModelRequest, Turn};
 
 use super::support::{PATIENCE, Tools, World, is_cli, notified, pid_of, processes_of, transports};

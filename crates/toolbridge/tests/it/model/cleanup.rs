@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use rustix::process::{Signal, kill_process};
-use toolbridge::claude::ExecutionKind;
-use toolbridge::{ClaudeCodeError, Event, Transport};
+use toolbridge::Event;
+use toolbridge::model::{ClaudeCodeError, ExecutionKind, Transport};
 use toolbridge_scripted::thorough;
 
 use super::support::{

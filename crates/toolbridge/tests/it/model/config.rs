@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use toolbridge::{ClaudeCodeModel, Request, Transport};
+use toolbridge::model::Transport;
+use toolbridge::{ClaudeCodeModel, Request};
 use toolbridge_scripted::clean_environment;
 
 use super::support::{BOTH, Tools, World, bridge, program};

@@ -1,7 +1,8 @@
 //! Conversations stored by the CLI.
 
-use toolbridge::claude::{Conversation, Settings};
-use toolbridge::{Hint as _, Request};
+use toolbridge::Request;
+use toolbridge::model::{Conversation, Settings};
+use toolbridge::tool::Hint as _;
 use toolbridge_scripted::thorough;
 
 use super::support::World;

@@ -4,8 +4,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::json;
-use toolbridge::claude::{Conversation, ExecutionKind, Input, Message, Settings};
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Hint as _, Request, Session};
+use toolbridge::model::{ClaudeCodeError, Conversation, ExecutionKind, Input, Message, Settings};
+use toolbridge::tool::Hint as _;
+use toolbridge::{ClaudeCodeModel, Request, Session};
 use toolbridge_scripted::{Turn, claude_cli, clean_environment, thorough};
 
 use super::support::{PICTURE, Tools, World, bridge, notified, processes_of, program, transports};

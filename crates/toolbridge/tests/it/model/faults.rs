@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use toolbridge::claude::{ClaudeCodeModelBuilder, ExecutionKind};
-use toolbridge::{ClaudeCodeError, Hint as _, Transport};
+use toolbridge::model::{ClaudeCodeError, ClaudeCodeModelBuilder, ExecutionKind, Transport};
+use toolbridge::tool::Hint as _;
 
 use super::support::{BOTH, Tools, World, program, transports};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use toolbridge::claude::ClaudeCodeModelBuilder;
-use toolbridge::core::Selection;
-use toolbridge::{CallContext, Combined, NoArgs, Permission, Request, Toolset};
+use toolbridge::model::{ClaudeCodeModelBuilder, Permission};
+use toolbridge::source::{Combined, Selection};
+use toolbridge::{CallContext, NoArgs, Request, Toolset};
 use toolbridge_scripted::thorough;
 
 use super::support::{World, transports};

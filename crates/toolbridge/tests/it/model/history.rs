@@ -1,8 +1,9 @@
 //! History of a request, as the model receives it.
 
 use serde_json::{Value, json};
-use toolbridge::claude::{Conversation, Input, Message, Part, Settings};
-use toolbridge::{RawJson, Request, Transport};
+use toolbridge::Request;
+use toolbridge::model::{Conversation, Input, Message, Part, Settings, Transport};
+use toolbridge::tool::RawJson;
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
 use super::support::{PICTURE, Tools, World, is_cli, processes_of, transports};

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use toolbridge::{HookCall, HookEvent, HookOutput, Part, Request, Transport};
+use toolbridge::Request;
+use toolbridge::model::{HookCall, HookEvent, HookOutput, Part, Transport};
 use toolbridge_scripted::ToolResultBlock;
 
 use super::support::{Tools, World, transports};

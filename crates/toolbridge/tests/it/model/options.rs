@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolbridge::claude::BUILTIN_TOOLS;
-use toolbridge::{
-    Conversation, Effort, Event, Hint as _, Request, Sandbox, Settings, Skills, Subagent, Thinking, Transport,
+use toolbridge::model::{
+    BUILTIN_TOOLS, Conversation, Effort, Sandbox, Settings, Skills, Subagent, Thinking, Transport,
 };
+use toolbridge::tool::Hint as _;
+use toolbridge::{Event, Request};
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn, report_skipped};
 
 use super::support::{Tools, World, program, transports};

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use toolbridge::{Combined, NoArgs, RawJson, Request, Tool, Toolset};
+use toolbridge::source::Combined;
+use toolbridge::tool::RawJson;
+use toolbridge::{NoArgs, Request, Tool, Toolset};
 use toolbridge_core::client::McpServer;
 use toolbridge_core::park::Parked;
 use toolbridge_scripted::{Block, ModelRequest, Turn};

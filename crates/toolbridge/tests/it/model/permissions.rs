@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use tokio::sync::Notify;
-use toolbridge::claude::{
-    PermissionDestination, PermissionMode, PermissionRequest, PermissionRule, PermissionUpdate,
+use toolbridge::ClaudeCodeModel;
+use toolbridge::model::{
+    ClaudeCodeError, Permission, PermissionDestination, PermissionMode, PermissionRequest, PermissionRule,
+    PermissionUpdate, Transport,
 };
-use toolbridge::{ClaudeCodeError, ClaudeCodeModel, Permission, Transport};
 use toolbridge_scripted::thorough;
 
 use super::support::{Tools, World, notified, transports};

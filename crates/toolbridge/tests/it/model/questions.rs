@@ -5,12 +5,10 @@ use std::sync::{Arc, Mutex};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use toolbridge::claude::AskRequest;
+use toolbridge::call::Answer;
+use toolbridge::model::{AskRequest, ClaudeCodeError, Transport};
 use toolbridge::schemars::{self, JsonSchema};
-use toolbridge::{
-    Answer, CallContext, ClaudeCodeError, ClaudeCodeModel, NoArgs, Request, Session, ToolError, Toolset,
-    Transport,
-};
+use toolbridge::{CallContext, ClaudeCodeModel, NoArgs, Request, Session, ToolError, Toolset};
 
 use super::support::{BOTH, PATIENCE, World, notified, transports};
 

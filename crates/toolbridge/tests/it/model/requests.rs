@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolbridge::claude::{ExecutionKind, Input, Settings};
+use toolbridge::model::{ClaudeCodeError, ExecutionKind, Input, Settings, Transport};
 use toolbridge::schemars::{self, JsonSchema};
-use toolbridge::{ClaudeCodeError, Event, Request, Session, Transport};
+use toolbridge::{Event, Request, Session};
 use toolbridge_scripted::{Block, Turn, thorough};
 
 use super::support::{PICTURE, Tools, World, bridge, transports};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use toolbridge::claude::{ClaudeCodeModelBuilder, PermissionRequest};
-use toolbridge::{Permission, Request};
+use toolbridge::Request;
+use toolbridge::model::{ClaudeCodeModelBuilder, Permission, PermissionRequest};
 use toolbridge_scripted::thorough;
 
 use super::support::{Tools, World};

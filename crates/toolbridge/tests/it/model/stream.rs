@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use toolbridge::claude::McpServerStatus;
-use toolbridge::core::Progress;
-use toolbridge::{CancellationToken, Event, Part, Request};
+use toolbridge::call::{CancellationToken, Progress};
+use toolbridge::model::{McpServerStatus, Part};
+use toolbridge::{Event, Request};
 
 use super::support::{BOTH, Tools, World, notified, transports};
 

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio::time::sleep;
-use toolbridge::claude::ClaudeCodeModelBuilder;
+use toolbridge::model::{ClaudeCodeModelBuilder, Transport};
 use toolbridge::schemars::{self, JsonSchema};
-use toolbridge::{CallContext, ClaudeCodeModel, Json, NoArgs, Tool, ToolResult, Toolset, Transport};
+use toolbridge::toolset::Json;
+use toolbridge::{CallContext, ClaudeCodeModel, NoArgs, Tool, ToolResult, Toolset};
 pub(crate) use toolbridge_scripted::processes_of;
 use toolbridge_scripted::{
     ModelRequest, Script, ScriptedModel, ToolResultBlock, Turn, claude_cli, clean_environment, one_of,

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
-use toolbridge::{ClaudeCodeError, ModelResponse, NoArgs, Part, Request, Toolset, Transport};
+use toolbridge::model::{ClaudeCodeError, ModelResponse, Part, Transport};
+use toolbridge::{NoArgs, Request, Toolset};
 use toolbridge_scripted::{Block, ModelRequest, Turn, thorough};
 use tracing::Instrument as _;
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::json;
 use tokio::sync::Notify;
-use toolbridge::claude::{ExecutionKind, PermissionRequest};
-use toolbridge::{CallContext, ClaudeCodeError, Hint as _, NoArgs, Permission, Request, Settings, Toolset};
+use toolbridge::model::{ClaudeCodeError, ExecutionKind, Permission, PermissionRequest, Settings};
+use toolbridge::tool::Hint as _;
+use toolbridge::{CallContext, NoArgs, Request, Toolset};
 use toolbridge_scripted::{Block, Turn, thorough};
 
 use super::support::{PATIENCE, Tools, World, notified, program, transports};

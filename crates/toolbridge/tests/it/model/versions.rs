@@ -1,8 +1,10 @@
 //! Behaviour required of every version of the CLI. `cargo xtask test` runs these with old versions too.
 
 use serde_json::json;
-use toolbridge::claude::{Message, Settings, cli_version, takes_plain_prompts};
-use toolbridge::{ClaudeCodeError, HookEvent, HookOutput, Request};
+use toolbridge::Request;
+use toolbridge::model::{
+    ClaudeCodeError, HookEvent, HookOutput, Message, Settings, cli_version, takes_plain_prompts,
+};
 use toolbridge_scripted::{ModelRequest, Turn, claude_cli};
 
 use super::support::{BOTH, Tools, World, transports};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rustix::process::{Signal, kill_process};
-use toolbridge::claude::Settings;
+use toolbridge::model::Settings;
 use toolbridge::{CallContext, ClaudeCodeModel, NoArgs, Request, Toolset};
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
@@ -125,7 +125,7 @@ async fn keep_warm_refuses_conversations() {
     let world = World::answering(ask_who);
     let model = world.builder().cli("/nowhere/claude").build().unwrap();
     assert!(model.keep_warm(1).await.is_err());
-    let keep = toolbridge::claude::Conversation::Continue { fork: false };
+    let keep = toolbridge::model::Conversation::Continue { fork: false };
     let error = world.builder().conversation(keep).build().unwrap().keep_warm(1).await.unwrap_err();
     assert!(error.to_string().contains("cannot start CLIs for a conversation that has an id"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! A child process that leads its own process group. Internal, so not documented.
+//! A child process that leads its own process group.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -21,6 +21,10 @@ pub type Exit = watch::Receiver<Option<ExitStatus>>;
 /// live as long as the child.
 ///
 /// If the command cannot be started, `reap` is dropped before the error is returned.
+///
+/// # Errors
+///
+/// When the command or the thread cannot be started.
 pub fn start<G: Send + Sync + 'static>(
     mut command: Command,
     group: impl FnOnce(&Child) -> G + Send + 'static,
@@ -54,13 +58,20 @@ pub fn start<G: Send + Sync + 'static>(
 /// Our ends of a child's pipes.
 #[derive(Debug)]
 pub struct Pipes {
+    /// Its stdin.
     pub stdin: pipe::Sender,
+    /// Its stdout.
     pub stdout: pipe::Receiver,
+    /// Its stderr.
     pub stderr: pipe::Receiver,
 }
 
 impl Pipes {
     /// Gives the other ends to a command. Must be called inside a runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the pipes cannot be made.
     pub fn to(command: &mut Command) -> io::Result<Self> {
         let (stdin, their_stdin) = pipe::pipe()?;
         let (their_stdout, stdout) = pipe::pipe()?;
@@ -81,11 +92,14 @@ pub struct Group {
 }
 
 impl Group {
+    /// The group of a child that was started as its leader.
     #[must_use]
     pub fn of(child: &Child) -> Self {
         Self { leader: Pid::from_child(child), is_gone: Mutex::new(false), gone: Condvar::new() }
     }
 
+    /// The leader's pid.
+    #[must_use]
     pub fn leader(&self) -> Pid {
         self.leader
     }
@@ -94,11 +108,14 @@ impl Group {
         self.is_gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the leader has been reaped.
+    #[must_use]
     pub fn is_gone(&self) -> bool {
         *self.lock()
     }
 
     /// Whether the leader has ended. The system knows this before it is reaped here.
+    #[must_use]
     pub fn has_ended(&self) -> bool {
         let is_gone = self.lock();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

@@ -1,10 +1,11 @@
-//! Entry points for the fuzz targets; not public and not stable.
+//! Entry points for the fuzz targets. They may change with every version.
 
 use bytes::Bytes;
 
-pub use crate::mcp::rpc::{Call, IdKey, Message, Refusal, RpcId, error_line, read};
-
 use crate::RawJson;
+pub use crate::ipc::frame::{FrameReader, FrameWriter};
+pub use crate::ipc::message::{BadRequest, Parts, Reply, Request, read_reply, read_request, write_request};
+pub use crate::mcp::rpc::{Call, IdKey, Message, Refusal, RpcId, error_line, read};
 use crate::mcp::rpc::{Era, answer_parts};
 
 /// The response to the request in `line` with this result, as it is written; `None` if it is not a request.

@@ -1,16 +1,14 @@
 //! The command line and environment of a guardian process: `<executable> toolbridge-guard <pid> <program> <args…>`.
 //!
-//! The guardian itself is `toolbridge::run_guard_if_asked`. Internal, so not documented.
+//! The guardian itself is `toolbridge::bridge::run_guard_if_asked`. Any of our executables is one ([`own_executable`]).
+//!
+//! [`own_executable`]: crate::ipc::own_executable
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use rustix::process::Signal;
-
-/// Finds an executable that is a guardian. `TOOLBRIDGE_BRIDGE` and a configured bridge are ignored, because they may be
-/// other implementations.
-pub use crate::ipc::locate::own_executable as executable;
 
 /// The first argument of a guardian; unlikely to clash with a program's own commands.
 pub const COMMAND: &str = "toolbridge-guard";
