@@ -21,7 +21,7 @@ pub(crate) struct Options {
     pub(crate) guard: Option<PathBuf>,
     pub(crate) session_dir: Option<PathBuf>,
     pub(crate) trace: Option<PathBuf>,
-    pub(crate) server: Option<ServerInfo>,
+    pub(crate) info: Option<ServerInfo>,
     pub(crate) clears_env: bool,
     /// The transport that `Auto` selects.
     pub(crate) transport: Transport,
@@ -82,8 +82,8 @@ impl ClaudeCodeModelBuilder {
     }
 
     /// Sets how the tool server introduces itself: its name, its version, and instructions for the model.
-    pub fn server(mut self, info: ServerInfo) -> Self {
-        self.options.server = Some(info);
+    pub fn info(mut self, info: ServerInfo) -> Self {
+        self.options.info = Some(info);
         self
     }
 

@@ -113,12 +113,12 @@ impl Described {
             let file = trace_path(options.trace.as_deref());
             let tracer =
                 Tracer::open(Side::Parent, file.as_deref()).map_err(IpcError::from).map_err(failed)?;
-            let info = options.server.clone().unwrap_or_default();
+            let info = options.info.clone().unwrap_or_default();
             return Ok((Offer { server, tools, channel: Channel::Sdk { source, info, tracer } }, entry));
         }
         let mut builder = Session::builder(source);
-        let server_info = options.server.clone();
-        set!(builder: dir = &options.session_dir, bridge = &options.bridge, trace = &options.trace, server = server_info);
+        let info = options.info.clone();
+        set!(builder: dir = &options.session_dir, bridge = &options.bridge, trace = &options.trace, info = info);
         let session = builder.start().await.map_err(failed)?;
         let entry = serde_json::to_value(session.mcp_server().map_err(failed)?).map_err(|error| {
             ClaudeCodeError::invalid(format!("the bridge's path cannot be written as JSON: {error}"))

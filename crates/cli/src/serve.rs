@@ -376,7 +376,7 @@ async fn offer(
         }
         Front::Session { name, ends_with_stdin } => {
             let mut session = Session::builder(tools);
-            set!(session: server = info, name = name, trace = trace);
+            set!(session: info = info, name = name, trace = trace);
             let end = if ends_with_stdin { Some(end_of_stdin()?) } else { None };
             let session = session.start().await?;
             let hello = json!({

@@ -70,7 +70,7 @@ impl ModelConfig {
             allow_own_tools = self.allow_own_tools,
             max_concurrent_requests = self.max_concurrent_requests,
             session_dir = self.session_dir,
-            server = self.server,
+            info = self.server,
         }
         builder.settings(self.settings.settings()?).build()
     }

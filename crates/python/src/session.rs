@@ -55,7 +55,7 @@ impl Session {
             None => Arc::new(source),
         };
         let mut builder = ipc::Session::builder(source).bridge(bridge);
-        set!(builder: dir = directory, name = name, names_dir = names_dir, server = server);
+        set!(builder: dir = directory, name = name, names_dir = names_dir, info = server);
         let session = py.detach(|| runtime.block_on(builder.start()))?;
         let running = Arc::new(Running { session, tools });
         Ok(Self { running: Mutex::new(Own::new(running)), event_loop })

@@ -65,7 +65,7 @@ pub struct Session {
     source: Arc<dyn ToolSource>,
     bridge: Option<PathBuf>,
     trace: Option<PathBuf>,
-    server: Option<ServerInfo>,
+    info: Option<ServerInfo>,
     tracer: Tracer,
     stop: CancellationToken,
     /// The pid of the process that started it; a fork only has a copy.
@@ -109,7 +109,7 @@ pub struct SessionBuilder {
     trace: Option<PathBuf>,
     name: Option<String>,
     names_dir: Option<PathBuf>,
-    server: Option<ServerInfo>,
+    info: Option<ServerInfo>,
 }
 
 impl SessionBuilder {
@@ -129,17 +129,10 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the name, the version and the instructions of the session's MCP server.
+    /// Sets how the session's MCP server introduces itself: its name, its version, and instructions for the model.
     #[must_use]
-    pub fn server(mut self, info: ServerInfo) -> Self {
-        self.server = Some(info);
-        self
-    }
-
-    /// Sets what a model should know before it uses the tools.
-    #[must_use]
-    pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
-        self.server.get_or_insert_default().instructions = Some(instructions.into());
+    pub fn info(mut self, info: ServerInfo) -> Self {
+        self.info = Some(info);
         self
     }
 
@@ -193,8 +186,8 @@ impl SessionBuilder {
         let (socket, schema) = (files.socket().to_owned(), files.schema().to_owned());
         let name = self.name.map(|name| {
             let dir = self.names_dir.or_else(|| names_dirs().into_iter().next()).unwrap_or_default();
-            let server = self.server.clone().unwrap_or_default();
-            NameEntry::create(&dir, self.id, &name, (&socket, &schema), server)
+            let info = self.info.clone().unwrap_or_default();
+            NameEntry::create(&dir, self.id, &name, (&socket, &schema), info)
         });
         let name = name.transpose()?;
 
@@ -210,9 +203,9 @@ impl SessionBuilder {
         tracing::debug!(socket = %socket.display(), "session started");
         let end = SessionEnd { id, tracer: tracer.clone() };
         *lock(&running) = Some(Running { _name: name, files, server, end });
-        let (source, bridge, server) = (self.source, self.bridge, self.server);
+        let (source, bridge, info) = (self.source, self.bridge, self.info);
         let owner = std::process::id();
-        Ok(Session { socket, schema, source, bridge, trace, server, tracer, stop, owner, running })
+        Ok(Session { socket, schema, source, bridge, trace, info, tracer, stop, owner, running })
     }
 }
 
@@ -266,7 +259,7 @@ impl Session {
             trace: None,
             name: None,
             names_dir: None,
-            server: None,
+            info: None,
         }
     }
 
@@ -303,7 +296,7 @@ impl Session {
             let unwritable = || IpcError::Invalid { reason: "the trace's path is not UTF-8".into() };
             server = server.with(TRACE_VARIABLE, trace.to_str().ok_or_else(unwritable)?);
         }
-        if let Some(info) = &self.server {
+        if let Some(info) = &self.info {
             let info = serde_json::to_string(info).expect("strings can always be written");
             server = server.with(SERVER_VARIABLE, info);
         }

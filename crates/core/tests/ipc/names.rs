@@ -88,7 +88,7 @@ async fn call(source: &impl ToolSource, name: &str) -> Result<String, String> {
 async fn a_name_is_there_as_long_as_its_session() {
     let world = World::new();
     let session =
-        world.session("shop", &tools([("a", "a")])).server(ServerInfo::new("Shop")).start().await.unwrap();
+        world.session("shop", &tools([("a", "a")])).info(ServerInfo::new("Shop")).start().await.unwrap();
     let [found] = &named_sessions(&[world.names()])[..] else { panic!("one session") };
     assert_eq!((found.name.as_str(), found.pid), ("shop", std::process::id()));
     assert_eq!(

@@ -69,7 +69,7 @@ async fn a_server_has_instructions_and_handlers_know_their_client() {
             format!("{} {}", client.name.unwrap_or_default(), client.session_id.is_some())
         });
         let info = ServerInfo::new("shop").version("7").instructions("Orders are numbered from 1000.");
-        let model = world.builder().server(info).build().unwrap();
+        let model = world.builder().info(info).build().unwrap();
         model.set_agent_toolsets(Toolset::builder().with(who).build().unwrap(), "tools", transport).unwrap();
         let answer = model.request("go").await.unwrap();
         let of_a_bridge = transport == toolbridge::model::Transport::Stdio;
