@@ -21,6 +21,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let all = Combined::new().with(own)?.with(time)?.with_prefix("npm", npm)?;
     let names = ["add", "convert_time", "npm_echo", "npm_get-structured-content", "npm_get-tiny-image"];
     let some = Selection::new(all, names)?;
-    StdioServer::new(some).serve_async().await?;
+    StdioServer::builder(some).serve().await?;
     Ok(())
 }

@@ -363,10 +363,10 @@ async fn offer(
 ) -> Result<ExitCode> {
     match front {
         Front::Stdio => {
-            let mut server = StdioServer::new(tools);
+            let mut server = StdioServer::builder(tools);
             set!(server: info = info, trace = trace);
             tokio::select! {
-                ended = server.serve_async() => ended?,
+                ended = server.serve() => ended?,
                 _ = signalled => {}
             }
         }

@@ -45,41 +45,52 @@ pub enum StdioError {
     },
 }
 
-/// Serves tools to the MCP client at the other end of this process's stdin and stdout, until stdin ends,
-/// stdout is closed, a SIGINT, SIGTERM or SIGHUP arrives, or the process that started this one has exited. Nothing
-/// else may use stdin and stdout.
-///
-/// [`StdioServer`] has settings.
+/// Serves tools on stdin and stdout as [`StdioServer::serve`] does, in a runtime of its own.
 ///
 /// ```no_run
-/// use toolbridge::{NoArgs, Toolset};
+/// use toolbridge::{NoArgs, Toolset, stdio};
 ///
 /// fn main() -> Result<(), Box<dyn std::error::Error>> {
 ///     let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
-///     Ok(toolbridge::stdio::serve_stdio(tools)?)
+///     Ok(stdio::serve_stdio(tools)?)
 /// }
 /// ```
 ///
 /// # Errors
 ///
 /// When the trace cannot be written, stdin cannot be read, or the runtime cannot be created.
-pub fn serve_stdio(tools: impl ToolSource) -> Result<(), StdioError> {
-    StdioServer::new(tools).serve()
+pub fn serve_stdio(source: impl ToolSource) -> Result<(), StdioError> {
+    let server = StdioServer::builder(source);
+    let tracer = server.tracer()?;
+    let runtime = small_runtime().map_err(|error| StdioError::Io { error })?;
+    serve(runtime, server.source, server.info, tracer)
 }
 
-/// An MCP server on this process's stdin and stdout, like [`serve_stdio`], with settings.
+/// An MCP server on this process's stdin and stdout.
+///
+/// ```no_run
+/// use toolbridge::stdio::StdioServer;
+/// use toolbridge::tool::ServerInfo;
+/// use toolbridge::{NoArgs, Toolset};
+///
+/// #[tokio::main]
+/// async fn main() -> Result<(), Box<dyn std::error::Error>> {
+///     let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+///     Ok(StdioServer::builder(tools).info(ServerInfo::new("greeter")).serve().await?)
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct StdioServer {
-    tools: Arc<dyn ToolSource>,
+    source: Arc<dyn ToolSource>,
     info: ServerInfo,
     trace: Option<PathBuf>,
 }
 
 impl StdioServer {
-    /// A server for these tools.
-    pub fn new(tools: impl ToolSource) -> Self {
-        Self { tools: Arc::new(tools), info: ServerInfo::default(), trace: None }
+    /// A server for the tools of `source`.
+    pub fn builder(source: impl ToolSource) -> Self {
+        Self { source: Arc::new(source), info: ServerInfo::default(), trace: None }
     }
 
     /// Sets how the server introduces itself.
@@ -94,25 +105,18 @@ impl StdioServer {
         self
     }
 
-    /// Serves until the end, in a runtime of its own.
+    /// Serves the MCP client at the other end of this process's stdin and stdout, until stdin ends, stdout is closed, a SIGINT, SIGTERM
+    /// or SIGHUP arrives, or the process that started this one has exited. Nothing else may use stdin and stdout.
     ///
-    /// # Errors
-    ///
-    /// When the trace cannot be written, stdin cannot be read, or the runtime cannot be created.
-    pub fn serve(self) -> Result<(), StdioError> {
-        let tracer = self.tracer()?;
-        let runtime = small_runtime().map_err(|error| StdioError::Io { error })?;
-        serve(runtime, self.tools, self.info, tracer)
-    }
-
-    /// Serves until the end inside an existing runtime, for example for tools of an MCP server.
+    /// If stdin is a terminal or a file, a runtime that is dropped waits for its next line; that of [`serve_stdio`] does
+    /// not.
     ///
     /// # Errors
     ///
     /// When the trace cannot be written, or stdin cannot be read.
-    pub async fn serve_async(self) -> Result<(), StdioError> {
+    pub async fn serve(self) -> Result<(), StdioError> {
         let tracer = self.tracer()?;
-        until_end(self.tools, self.info, tracer).await.map_err(|error| StdioError::Io { error })
+        until_end(self.source, self.info, tracer).await.map_err(|error| StdioError::Io { error })
     }
 
     fn tracer(&self) -> Result<Tracer, TraceError> {
