@@ -14,6 +14,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let tools = Toolset::builder().with(add {}).build()?;
     let listener = TcpListener::bind("127.0.0.1:8000").await?;
     let until = async { _ = tokio::signal::ctrl_c().await };
-    http::serve(listener, http::service(tools).build(), until).await?;
+    http::Server::builder(tools).serve(listener, until).await?;
     Ok(())
 }

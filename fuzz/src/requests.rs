@@ -17,7 +17,8 @@ pub fn run(input: &[u8]) {
     let host = text(&request, "host");
     let origin = request.headers().get("origin").is_some().then(|| text(&request, "origin"));
     let tools = Toolset::builder().tool("hello", "", async |_: NoArgs| "hello").build();
-    let service = toolbridge_core::http::service(tools.expect("a good tool")).build();
+    let service =
+        toolbridge_core::http::Server::builder(tools.expect("a good tool")).service().expect("no trace");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let response = runtime.block_on(service.handle(request));
     let status = response.status().as_u16();

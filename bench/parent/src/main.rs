@@ -53,7 +53,7 @@ async fn serve_http(tools: Toolset) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     say(&json!({ "url": format!("http://{}/mcp", listener.local_addr()?) }))?;
     let until = async { _ = tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await };
-    Ok(http::serve(listener, http::service(tools).build(), until).await?)
+    Ok(http::Server::builder(tools).serve(listener, until).await?)
 }
 
 #[tokio::main]

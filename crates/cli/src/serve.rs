@@ -23,7 +23,6 @@ use toolbridge::park::Parked;
 use toolbridge::source::{Combined, Selection};
 use toolbridge::stdio::StdioServer;
 use toolbridge::tool::{RegistrationError, ServerInfo};
-use toolbridge::trace::{Process, Tracer, trace_path};
 use toolbridge::{Session, ToolSource, http, set};
 
 use crate::args::{NatsAccess, ServeArgs, ServeFront};
@@ -403,22 +402,24 @@ async fn over_http(
     signalled: impl Future<Output = ExitCode>,
 ) -> Result<()> {
     let count = tools.tools().len();
-    let tracer = Tracer::open(Process::Server, trace_path(trace).as_deref())?;
-    let mut service = http::service(tools).info(info).tracer(tracer);
+    let mut server = http::Server::builder(tools).info(info);
+    set!(server: trace = trace);
     for host in front.hosts {
-        service = service.allow_host(host);
+        server = server.allow_host(host);
     }
     if let Some(file) = front.token_file {
-        service = service.bearer_tokens_from(file)?;
+        server = server.bearer_tokens_from(file)?;
     }
     if front.has_metrics {
-        service = service.metrics();
+        server = server.metrics();
     }
+    // Before anything is printed: a trace that cannot be written is an error at the start.
+    let service = server.service()?;
     let listener = tokio::net::TcpListener::from_std(front.listener)?;
     let url = format!("http://{}/mcp", listener.local_addr()?);
     say(&format!("{count} tools at {url}"));
     print(format!("{}\n", json!({ "url": url })).as_bytes())?;
-    http::serve(listener, service.build(), async { _ = signalled.await }).await?;
+    service.serve(listener, async { _ = signalled.await }).await?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use toolbridge_core::call::{Answer, Question};
-use toolbridge_core::http::{serve, service};
+use toolbridge_core::http;
 use toolbridge_core::source::{CallFuture, Combined};
 use toolbridge_core::tool::{Content, RawJson, ToolCall, ToolList, ToolSpec};
 use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, ToolResult, ToolSource, Toolset};
@@ -226,6 +226,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
     };
     let tools = Combined::new().with(tools()?)?.with(Schema::new()?)?;
-    serve(listener, service(tools).build(), stdin_ends).await?;
+    http::Server::builder(tools).serve(listener, stdin_ends).await?;
     Ok(())
 }

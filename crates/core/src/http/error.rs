@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use crate::trace::TraceError;
 use crate::{Hint, show_hint};
 
 /// Why a server could not be started, or has ended.
@@ -41,6 +42,8 @@ pub enum HttpError {
         /// The file.
         path: PathBuf,
     },
+    /// The trace cannot be written.
+    Trace(TraceError),
 }
 
 impl HttpError {
@@ -64,6 +67,7 @@ impl fmt::Display for HttpError {
                 write!(f, "`{}` is open to others: its mode is {mode:o}", path.display())
             }
             Self::NoTokens { path } => write!(f, "there is no token in `{}`", path.display()),
+            Self::Trace(error) => error.fmt(f),
         }
     }
 }
@@ -79,6 +83,7 @@ impl Hint for HttpError {
             Self::TokensOwner { .. } => "name a regular file that belongs to the user who runs the server",
             Self::TokensMode { .. } => "run `chmod 600` on it",
             Self::NoTokens { .. } => "write one token on each line; lines that begin with `#` are comments",
+            Self::Trace(error) => return error.hint(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Serves any tool source over MCP with Streamable HTTP.
 //!
-//! [`service`] makes a tower service, to be mounted in a program that already has a server; [`serve`] is a small
-//! server for programs without one.
+//! A [`Server`] is a tower service, to be mounted in a program that already has a server ([`Server::service`]), or a small
+//! server for programs without one ([`Server::serve`]).
 //!
 //! ```no_run
 //! # use toolbridge_core as toolbridge;
@@ -12,7 +12,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:8000").await?;
-//! http::serve(listener, http::service(tools).build(), async { _ = tokio::signal::ctrl_c().await }).await?;
+//! http::Server::builder(tools).serve(listener, async { _ = tokio::signal::ctrl_c().await }).await?;
 //! # Ok(()) }
 //! ```
 //!
@@ -21,7 +21,6 @@
 
 mod auth;
 mod body;
-mod builder;
 mod call;
 mod doors;
 mod error;
@@ -29,6 +28,7 @@ mod header;
 mod metrics;
 mod refusal;
 mod serve;
+mod server;
 mod service;
 mod session;
 mod stall;
@@ -36,7 +36,6 @@ mod stream;
 mod token_file;
 
 pub use body::{Body, Response};
-pub use builder::{Builder, service};
 pub use error::HttpError;
-pub use serve::serve;
+pub use server::Server;
 pub use service::McpService;

@@ -33,59 +33,61 @@ const OTHER_DESCRIPTORS: u64 = 1024;
 /// How much of an answer the system may hold for a client that has not read it.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
-/// Serves `service` at `/mcp` over HTTP/1.1 until `shutdown`; `/healthz` answers `ok`, and `/metrics` has metrics
-/// if [`Builder::metrics`](crate::http::Builder::metrics) is set. Encryption is left to a proxy.
-///
-/// The limit of open files of this process is raised to what the number of connections needs, as far as the system
-/// allows it.
-///
-/// On shutdown, running calls have a second to finish. Dropping the future ends everything immediately.
-///
-/// # Errors
-///
-/// When other machines can reach the listener and requests are not authorized.
-pub async fn serve(
-    listener: TcpListener,
-    service: McpService,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), HttpError> {
-    let address = listener.local_addr().map_err(HttpError::Listen)?;
-    if !address.ip().is_loopback() && !service.is_protected() {
-        return Err(HttpError::Unprotected { address });
-    }
-    let _end = EndOnDrop(service.clone());
-    raise_descriptor_limit(service.0.limits.connections);
-    let places = Arc::new(Semaphore::new(service.0.limits.connections));
-    let mut connections = JoinSet::new();
-    let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut shutdown => break,
-            Some(_) = connections.join_next() => {}
-            (accepted, place) = accept(&listener, &places) => match accepted {
-                Ok(stream) => {
-                    let service = service.clone();
-                    connections.spawn(async move {
-                        let _place = place;
-                        if let Err(error) = connection(stream, service).await {
-                            tracing::debug!(error = with_causes(&error), "a connection ended early");
-                            tokio::task::spawn_blocking(give_memory_back);
-                        }
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(PAUSE).await;
-                }
-            },
+impl McpService {
+    /// Serves at `/mcp` over HTTP/1.1 until `until`; `/healthz` answers `ok`, and `/metrics` has metrics if
+    /// [`Server::metrics`](crate::http::Server::metrics) is set. Encryption is left to a proxy.
+    ///
+    /// The limit of open files of this process is raised to what the number of connections needs, as far as the system
+    /// allows it.
+    ///
+    /// At the end, running calls have a second to finish. Dropping the future ends everything immediately.
+    ///
+    /// # Errors
+    ///
+    /// When other machines can reach the listener and requests are not authorized.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        until: impl Future<Output = ()>,
+    ) -> Result<(), HttpError> {
+        let address = listener.local_addr().map_err(HttpError::Listen)?;
+        if !address.ip().is_loopback() && !self.is_protected() {
+            return Err(HttpError::Unprotected { address });
         }
+        let _end = EndOnDrop(self.clone());
+        raise_descriptor_limit(self.0.limits.connections);
+        let places = Arc::new(Semaphore::new(self.0.limits.connections));
+        let mut connections = JoinSet::new();
+        let mut until = std::pin::pin!(until);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut until => break,
+                Some(_) = connections.join_next() => {}
+                (accepted, place) = accept(&listener, &places) => match accepted {
+                    Ok(stream) => {
+                        let service = self.clone();
+                        connections.spawn(async move {
+                            let _place = place;
+                            if let Err(error) = connection(stream, service).await {
+                                tracing::debug!(error = with_causes(&error), "a connection ended early");
+                                tokio::task::spawn_blocking(give_memory_back);
+                            }
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        self.shutdown().await;
+        let rest = async { while connections.join_next().await.is_some() {} };
+        _ = tokio::time::timeout(LAST_ANSWERS, rest).await;
+        Ok(())
     }
-    drop(listener);
-    service.shutdown().await;
-    let rest = async { while connections.join_next().await.is_some() {} };
-    _ = tokio::time::timeout(LAST_ANSWERS, rest).await;
-    Ok(())
 }
 
 /// Raises this process's limit of open files to what so many connections need, as far as the system allows it.

@@ -17,12 +17,12 @@ use tracing::Instrument as _;
 
 use crate::http::auth::{Authorizer, Principal};
 use crate::http::body::{self, Response, empty, json};
-use crate::http::builder::{Builder, Limits};
 use crate::http::call::{CallResponse, Runner};
 use crate::http::doors::Doors;
 use crate::http::header::{self, version_of};
 use crate::http::metrics::Metrics;
 use crate::http::refusal::Refusal;
+use crate::http::server::{Limits, Server};
 use crate::http::session::{Session, Sessions};
 use crate::http::stream::ChangeStream;
 use crate::mcp::call::{self, Refused};
@@ -30,6 +30,7 @@ use crate::mcp::front::{LAST_CALLS, LIST_CACHE_HINTS, MAX_ARGUMENT_BYTES};
 use crate::mcp::protocol::Protocol;
 use crate::mcp::rpc::{Call, Era, Message, RpcId, answer_parts, invalid_params, read, read_meta};
 use crate::mcp::subscription::{LIST_CHANGED, Subscriptions};
+use crate::trace::Tracer;
 use crate::{Budget, CallMeta, CancellationToken, Dispatcher, RawJson, ServerInfo};
 
 /// The number of calls that may run or wait, per call that may run.
@@ -43,7 +44,7 @@ const MAX_ANSWER_BYTES: usize = 256 << 20;
 
 pub(crate) const NO_ROOM: &str = "the answer is lost: answers that clients have not read yet have reached the memory limit; try again later";
 
-/// An MCP server as a tower service, for any path of any server; created by [`service`](crate::http::service).
+/// An MCP server as a tower service, for any path of any server; made by [`Server::service`].
 /// Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct McpService(pub(crate) Arc<Shared>);
@@ -67,8 +68,8 @@ pub(crate) struct Shared {
 }
 
 impl McpService {
-    pub(crate) fn new(builder: Builder) -> Self {
-        let Builder { source, info, tracer, doors, authorizer, has_metrics, limits } = builder;
+    pub(crate) fn new(server: Server, tracer: Tracer) -> Self {
+        let Server { source, info, doors, authorizer, has_metrics, limits, .. } = server;
         let dispatcher = Dispatcher::new(source, tracer).at_most(limits.running);
         Self(Arc::new(Shared {
             runner: Arc::new(Runner::new(dispatcher, WAITING * limits.running, MAX_ASKING)),

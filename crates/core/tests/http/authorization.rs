@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tempfile::TempDir;
-use toolbridge_core::http::{HttpError, service};
+use toolbridge_core::http::{self, HttpError};
 use toolbridge_core::tool::Hint as _;
 use toolbridge_core::{NoArgs, Toolset};
 
@@ -36,7 +36,8 @@ async fn status(client: &mut Client, authorization: Option<&str>) -> (u16, Optio
 async fn only_known_tokens_are_let_in() {
     let dir = TempDir::new().unwrap();
     let path = write(&dir, "# for the office\nfirst-token\n\n  second-token  \n", 0o600);
-    let server = Server::start(service(tools()).bearer_tokens_from(&path).unwrap().metrics()).await;
+    let server =
+        Server::start(http::Server::builder(tools()).bearer_tokens_from(&path).unwrap().metrics()).await;
     let mut client = server.client().await;
     let (plain, invalid) = (Some("Bearer".to_owned()), Some(r#"Bearer error="invalid_token""#.to_owned()));
     let rows = [
@@ -79,7 +80,7 @@ async fn only_known_tokens_are_let_in() {
 #[tokio::test]
 async fn a_file_of_tokens_must_be_ours_alone() {
     let dir = TempDir::new().unwrap();
-    let fails = |path: &Path| service(tools()).bearer_tokens_from(path).map(drop).unwrap_err();
+    let fails = |path: &Path| http::Server::builder(tools()).bearer_tokens_from(path).map(drop).unwrap_err();
     for mode in [0o644, 0o640, 0o604, 0o660] {
         let error = fails(&write(&dir, "token\n", mode));
         assert!(matches!(error, HttpError::TokensMode { mode: seen, .. } if seen == mode), "{error}");
@@ -91,12 +92,12 @@ async fn a_file_of_tokens_must_be_ours_alone() {
     assert!(matches!(error, HttpError::TokensOwner { .. }), "{error}");
     let error = fails(Path::new("/nonexistent/tokens"));
     assert!(error.to_string().starts_with("cannot read the tokens in `/nonexistent/tokens`: "), "{error}");
-    service(tools()).bearer_tokens_from(write(&dir, "token", 0o400)).map(drop).unwrap();
+    http::Server::builder(tools()).bearer_tokens_from(write(&dir, "token", 0o400)).map(drop).unwrap();
 }
 
 #[tokio::test]
 async fn a_session_belongs_to_the_caller_that_opened_it() {
-    let builder = service(tools()).authorize(async |headers| {
+    let builder = http::Server::builder(tools()).authorize(async |headers| {
         let user = headers.get("x-user").and_then(|user| user.to_str().ok()).map(str::to_owned);
         user.ok_or("the user is missing")
     });
@@ -120,12 +121,12 @@ async fn a_session_belongs_to_the_caller_that_opened_it() {
 #[tokio::test]
 async fn other_machines_need_authorization() {
     let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let served = toolbridge_core::http::serve(listener, service(tools()).build(), std::future::pending());
+    let served = http::Server::builder(tools()).serve(listener, std::future::pending());
     let error = crate::client::in_time(served).await.unwrap_err();
     assert!(matches!(error, HttpError::Unprotected { .. }), "{error}");
     assert!(error.hint().unwrap().contains("`.bearer_tokens_from(FILE)`"));
     let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.unwrap();
     let dir = TempDir::new().unwrap();
-    let protected = service(tools()).bearer_tokens_from(write(&dir, "token", 0o600)).unwrap();
-    toolbridge_core::http::serve(listener, protected.build(), std::future::ready(())).await.unwrap();
+    let protected = http::Server::builder(tools()).bearer_tokens_from(write(&dir, "token", 0o600)).unwrap();
+    protected.serve(listener, std::future::ready(())).await.unwrap();
 }

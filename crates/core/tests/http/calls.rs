@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
-use toolbridge_core::http::service;
+use toolbridge_core::http;
 use toolbridge_core::tool::{Content, RawJson};
 use toolbridge_core::{CallContext, NoArgs, Tool, ToolResult, Toolset};
 
@@ -65,7 +65,7 @@ fn tools() -> (Toolset, Arc<Shared>) {
 
 #[tokio::test]
 async fn arguments_and_results_pass_byte_for_byte() {
-    let server = Server::start(service(tools().0)).await;
+    let server = Server::start(http::Server::builder(tools().0)).await;
     let mut client = server.session().await;
     let arguments = r#"{ "n": 12345678901234567890123, "d": 1.10, "n": 2 }"#;
     let message = |id: &str, meta: &str, name: &str| {
@@ -110,7 +110,7 @@ async fn progress(client: &mut Client, shared: &Shared, message: &Value) {
 #[tokio::test]
 async fn progress_comes_on_the_calls_own_stream() {
     let (tools, shared) = tools();
-    let server = Server::start(service(tools)).await;
+    let server = Server::start(http::Server::builder(tools)).await;
     let mut client = server.session().await;
     let params = json!({ "name": "count", "arguments": {}, "_meta": { "progressToken": "t-1" } });
     let message = client.message("tools/call", &params);
@@ -138,7 +138,7 @@ async fn a_client_that_reads_late_gets_the_newest_report_and_the_answer() {
         }
     };
     let tools = Toolset::builder().tool("chat", "", chat).tool("other", "", async |_: NoArgs| "other");
-    let server = Server::start(service(tools.build().unwrap())).await;
+    let server = Server::start(http::Server::builder(tools.build().unwrap())).await;
     let mut client = server.session().await;
     let params = json!({ "name": "chat", "arguments": {}, "_meta": { "progressToken": 1 } });
     let message = client.message("tools/call", &params);
@@ -160,7 +160,7 @@ async fn a_client_that_reads_late_gets_the_newest_report_and_the_answer() {
 #[tokio::test]
 async fn a_cancelled_call_is_dropped_and_has_no_answer() {
     let (tools, shared) = tools();
-    let server = Server::start(service(tools)).await;
+    let server = Server::start(http::Server::builder(tools)).await;
     let mut client = server.session().await;
     let mut other = client.another().await;
     let message = client.message("tools/call", &json!({ "name": "wait", "arguments": {} }));
@@ -202,7 +202,7 @@ async fn close(mut client: Client, shared: &Shared, message: Value, in_stream: b
 #[tokio::test]
 async fn a_closed_request_without_a_session_cancels_its_call() {
     let (tools, shared) = tools();
-    let server = Server::start(service(tools)).await;
+    let server = Server::start(http::Server::builder(tools)).await;
     for in_stream in [false, true] {
         let before = shared.dropped.load(Ordering::SeqCst);
         let mut client = server.client().await;
@@ -216,7 +216,7 @@ async fn a_closed_request_without_a_session_cancels_its_call() {
 #[tokio::test]
 async fn a_closed_request_of_a_session_does_not_cancel_its_call() {
     let (tools, shared) = tools();
-    let server = Server::start(service(tools)).await;
+    let server = Server::start(http::Server::builder(tools)).await;
     let mut client = server.session().await;
     for in_stream in [false, true] {
         let mut other = client.another().await;
@@ -250,7 +250,7 @@ async fn a_closed_request_of_a_session_does_not_cancel_its_call() {
 #[tokio::test]
 async fn an_id_is_used_by_one_call_at_a_time() {
     let (tools, shared) = tools();
-    let server = Server::start(service(tools)).await;
+    let server = Server::start(http::Server::builder(tools)).await;
     let mut client = server.session().await;
     let mut other = client.another().await;
     let message = client.message("tools/call", &json!({ "name": "wait", "arguments": {} }));
@@ -286,7 +286,7 @@ async fn exclusive_tools_take_turns_over_all_clients() {
             .build()
             .unwrap()
     };
-    let server = Server::start(service(tools)).await;
+    let server = Server::start(http::Server::builder(tools)).await;
     let mut calls = Vec::new();
     for _ in 0..8 {
         let mut client = server.session().await;

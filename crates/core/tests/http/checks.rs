@@ -1,7 +1,7 @@
 //! Refused requests and their errors.
 
 use serde_json::{Value, json};
-use toolbridge_core::http::service;
+use toolbridge_core::http;
 use toolbridge_core::tool::RawJson;
 use toolbridge_core::{NoArgs, Tool, Toolset};
 
@@ -35,7 +35,7 @@ fn check(what: &str, answer: &crate::client::Answer, (status, code, says): Want)
 
 #[tokio::test]
 async fn a_wrong_header_is_refused_with_what_would_be_right() {
-    let server = Server::start(service(tools()).allow_host("tools.example")).await;
+    let server = Server::start(http::Server::builder(tools()).allow_host("tools.example")).await;
     let rows: &[(&str, Option<&str>, Want)] = &[
         ("host", Some("evil.example"), (403, -32600, "`Host` names `evil.example`")),
         ("host", Some("localhost@evil.example"), (400, -32600, "must name a host")),
@@ -80,7 +80,7 @@ async fn a_wrong_header_is_refused_with_what_would_be_right() {
 
 #[tokio::test]
 async fn a_wrong_method_or_body_is_refused_with_what_would_be_right() {
-    let server = Server::start(service(tools())).await;
+    let server = Server::start(http::Server::builder(tools())).await;
     let mut client = server.session().await;
     for method in ["PUT", "PATCH", "OPTIONS"] {
         let answer = client.send(method, "").await;
@@ -119,7 +119,7 @@ async fn a_wrong_method_or_body_is_refused_with_what_would_be_right() {
 
 #[tokio::test]
 async fn headers_and_message_must_agree() {
-    let server = Server::start(service(tools())).await;
+    let server = Server::start(http::Server::builder(tools())).await;
     let params = json!({ "name": "there", "arguments": { "region": "é", "n": 5 } });
     let right = [("mcp-name", "there"), ("mcp-param-region", "=?base64?w6k=?="), ("mcp-param-n", "5")];
     let ask = async |change: Change<'_>| {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use toolbridge_core::http::{Builder, HttpError, McpService};
+use toolbridge_core::http::{self, HttpError, McpService};
 
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -41,14 +41,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) async fn start(builder: Builder) -> Self {
+    pub(crate) async fn start(builder: http::Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let service = builder.build();
+        let service = builder.service().unwrap();
         let stop = Arc::new(Notify::new());
         let asked = Arc::clone(&stop);
-        let serving =
-            toolbridge_core::http::serve(listener, service.clone(), async move { asked.notified().await });
+        let serving = service.clone().serve(listener, async move { asked.notified().await });
         Self { address, service, stop, task: tokio::spawn(serving) }
     }
 

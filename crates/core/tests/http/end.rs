@@ -7,8 +7,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use toolbridge_core::http::service;
-use toolbridge_core::trace::{Process, Tracer};
+use toolbridge_core::http;
 use toolbridge_core::{NoArgs, Tool, ToolError, Toolset};
 
 use crate::client::{Events, Server, in_time, until};
@@ -59,7 +58,7 @@ async fn calls_under_way_may_finish_and_those_that_do_not_are_cancelled() {
         .with(Tool::new("stay", "", stay).read_only())
         .build()
         .unwrap();
-    let server = Server::start(service(tools)).await;
+    let server = Server::start(http::Server::builder(tools)).await;
     let mut client = server.session().await;
     let mut events = {
         let mut streaming = client.another().await;
@@ -109,8 +108,7 @@ async fn a_server_that_is_dropped_cancels_its_calls() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tools = Toolset::builder().tool("stay", "", stay).build().unwrap();
-    let serving =
-        tokio::spawn(toolbridge_core::http::serve(listener, service(tools).build(), std::future::pending()));
+    let serving = tokio::spawn(http::Server::builder(tools).serve(listener, std::future::pending()));
     let mut client = crate::client::Client::to(address).await;
     let message = client.stateless("tools/call", json!({ "name": "stay" })).to_string();
     let calling = tokio::spawn(async move {
@@ -136,14 +134,14 @@ async fn other_paths_say_how_it_is() {
         .tool("fails", "", async |_: NoArgs| Err::<(), _>(ToolError::new("Oh", "no")))
         .build()
         .unwrap();
-    let server = Server::start(service(tools.clone())).await;
+    let server = Server::start(http::Server::builder(tools.clone())).await;
     let health = get(&server, "/healthz", "").await;
     assert!(health.starts_with("HTTP/1.1 200 ") && health.ends_with("\r\n\r\nok"), "{health}");
     for path in ["/metrics", "/", "/mcp/x"] {
         let answer = get(&server, path, "").await;
         assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains("MCP is at `/mcp`"), "{answer}");
     }
-    let server = Server::start(service(tools).metrics()).await;
+    let server = Server::start(http::Server::builder(tools).metrics()).await;
     let mut client = server.session().await;
     client.call("hello", json!({})).await;
     client.call("hello", json!({})).await;
@@ -168,9 +166,8 @@ async fn other_paths_say_how_it_is() {
 async fn a_call_is_a_part_of_its_callers_trace() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("trace.jsonl");
-    let tracer = Tracer::open(Process::Server, Some(&path)).unwrap();
     let tools = Toolset::builder().tool("hello", "", async |_: NoArgs| "hello").build().unwrap();
-    let server = Server::start(service(tools).tracer(tracer)).await;
+    let server = Server::start(http::Server::builder(tools).trace(&path)).await;
     let mut client = server.session().await;
     client.set("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     client.call("hello", json!({})).await.said();

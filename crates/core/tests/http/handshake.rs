@@ -19,7 +19,7 @@ fn tools() -> Toolset {
 
 async fn server() -> Server {
     let info = ServerInfo::new("shop").version("3").instructions("be quick");
-    Server::start(toolbridge_core::http::service(tools()).info(info)).await
+    Server::start(toolbridge_core::http::Server::builder(tools()).info(info)).await
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn requests_without_a_session_carry_their_own_metadata() {
 
 #[tokio::test]
 async fn the_service_fits_a_program_that_has_a_server() {
-    let service = toolbridge_core::http::service(tools()).build();
+    let service = toolbridge_core::http::Server::builder(tools()).service().unwrap();
     let app = axum::Router::new().route_service("/mcp", service.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
-use toolbridge_core::http::service;
+use toolbridge_core::http;
 use toolbridge_core::{CallContext, NoArgs, Tool, Toolset};
 
 use crate::client::{Server, in_time, until};
@@ -63,7 +63,7 @@ fn head(server: &Server, length: &str) -> String {
 #[tokio::test]
 async fn a_body_that_is_too_large_is_not_read() {
     let _process = PROCESS.lock().await;
-    let server = Server::start(service(tools())).await;
+    let server = Server::start(http::Server::builder(tools())).await;
     let before = resident_bytes();
     // With a length: it is refused before the body is sent.
     let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -97,7 +97,7 @@ async fn a_body_that_is_too_large_is_not_read() {
 
 #[tokio::test]
 async fn a_client_that_sends_slowly_is_disconnected() {
-    let server = Server::start(service(tools()).read_timeout(Duration::from_secs(2))).await;
+    let server = Server::start(http::Server::builder(tools()).read_timeout(Duration::from_secs(2))).await;
     // First the head of a request never ends, then the body.
     for start in [
         format!("POST /mcp HTTP/1.1\r\nhost: {}\r\n", server.address),
@@ -123,7 +123,7 @@ async fn a_client_that_sends_slowly_is_disconnected() {
 #[tokio::test]
 async fn too_many_calls_are_refused_and_the_others_answered() {
     let (tools, go, begun) = waiting();
-    let server = Server::start(service(tools).max_calls(2)).await;
+    let server = Server::start(http::Server::builder(tools).max_calls(2)).await;
     let mut calls = Vec::new();
     for _ in 0..16 {
         let mut client = server.client().await;
@@ -154,7 +154,7 @@ async fn calls_that_wait_for_their_turn_do_not_keep_others_from_running() {
     };
     let look = Tool::new("look", "", async |_: NoArgs| "seen").read_only();
     let tools = Toolset::builder().tool("change", "", change).with(look).build().unwrap();
-    let server = Server::start(service(tools).max_calls(2)).await;
+    let server = Server::start(http::Server::builder(tools).max_calls(2)).await;
     let mut calls = Vec::new();
     for _ in 0..8 {
         let mut client = server.client().await;
@@ -175,7 +175,7 @@ async fn calls_that_wait_for_their_turn_do_not_keep_others_from_running() {
 #[tokio::test]
 async fn the_session_that_is_idle_for_longest_makes_room() {
     let (tools, go, begun) = waiting();
-    let server = Server::start(service(tools).max_sessions(2)).await;
+    let server = Server::start(http::Server::builder(tools).max_sessions(2)).await;
     let mut busy = server.session().await;
     let mut calling = busy.another().await;
     let call = tokio::spawn(async move { calling.call("wait", json!({})).await });
@@ -199,7 +199,7 @@ async fn the_session_that_is_idle_for_longest_makes_room() {
 
 #[tokio::test]
 async fn an_idle_session_ends() {
-    let server = Server::start(service(tools()).session_idle(Duration::from_millis(50))).await;
+    let server = Server::start(http::Server::builder(tools()).session_idle(Duration::from_millis(50))).await;
     let mut client = server.client().await;
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     let answer = client.ask("initialize", hello).await;
@@ -214,7 +214,7 @@ async fn a_thousand_clients_at_once_are_all_answered() {
     // Each needs two descriptors, because both ends are in this process: the server raises the limit.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(256), maximum: limit.maximum }).unwrap();
-    let server = Server::start(service(tools())).await;
+    let server = Server::start(http::Server::builder(tools())).await;
     let mut connected = Vec::new();
     for _ in 0..1000 {
         connected.push(server.client().await);
@@ -256,7 +256,7 @@ fn big() -> Toolset {
 /// A hundred clients that do not read long answers, and are disconnected or leave.
 #[cfg(target_os = "linux")]
 async fn unread(tool: &str, write_timeout: Duration, leave: bool) {
-    let server = Server::start(service(big()).write_timeout(write_timeout)).await;
+    let server = Server::start(http::Server::builder(big()).write_timeout(write_timeout)).await;
     let mut client = server.session().await;
     assert_eq!(client.call(tool, json!({})).await.said().len(), 9_000_000);
     let before = resident_bytes();
@@ -299,7 +299,7 @@ async fn clients_that_do_not_read_their_answers_take_limited_memory_and_are_disc
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_gets_its_whole_answer() {
-    let server = Server::start(service(big()).write_timeout(Duration::from_secs(4))).await;
+    let server = Server::start(http::Server::builder(big()).write_timeout(Duration::from_secs(4))).await;
     let client = server.session().await;
     let mut call = client.another().await.message("tools/call", &json!({ "name": "big", "arguments": {} }));
     call["id"] = json!("slow");
@@ -324,7 +324,7 @@ async fn a_client_that_reads_slowly_gets_its_whole_answer() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_a_place() {
-    let server = Server::start(service(tools()).max_connections(1)).await;
+    let server = Server::start(http::Server::builder(tools()).max_connections(1)).await;
     let mut first = server.client().await;
     first.initialize("2025-11-25").await;
     let mut second = first.another().await;

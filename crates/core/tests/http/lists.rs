@@ -1,7 +1,7 @@
 //! Clients are notified when the tools change.
 
 use serde_json::json;
-use toolbridge_core::http::service;
+use toolbridge_core::http;
 use toolbridge_core::{NoArgs, Tool, Toolset};
 
 use crate::client::{Events, Server, until};
@@ -17,7 +17,7 @@ fn another(name: &str) -> Tool {
 #[tokio::test]
 async fn the_stream_of_a_session_tells_of_changes() {
     let tools = tools();
-    let server = Server::start(service(tools.clone())).await;
+    let server = Server::start(http::Server::builder(tools.clone())).await;
     let mut client = server.session().await;
     let list = client.ask("tools/list", json!({})).await.result();
     assert_eq!(list["tools"].as_array().unwrap().len(), 1);
@@ -46,7 +46,7 @@ async fn the_stream_of_a_session_tells_of_changes() {
 #[tokio::test]
 async fn a_subscription_tells_of_changes() {
     let tools = tools();
-    let server = Server::start(service(tools.clone())).await;
+    let server = Server::start(http::Server::builder(tools.clone())).await;
     let mut client = server.client().await;
     let message =
         client.stateless("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
@@ -73,7 +73,7 @@ async fn a_subscription_tells_of_changes() {
 
 #[tokio::test]
 async fn a_stream_that_is_closed_no_longer_keeps_its_session() {
-    let server = Server::start(service(tools()).session_idle(std::time::Duration::ZERO)).await;
+    let server = Server::start(http::Server::builder(tools()).session_idle(std::time::Duration::ZERO)).await;
     let mut client = server.client().await;
     let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     // Without any idle time, only an open stream keeps the session.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use toolbridge_core::http::{Builder, service};
+use toolbridge_core::http;
 use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, Toolset};
 
 use crate::client::{Client, Events, Server, in_time, until};
@@ -26,7 +26,7 @@ impl Drop for Ends {
     }
 }
 
-fn asking() -> (Builder, Arc<Watch>) {
+fn asking() -> (http::Server, Arc<Watch>) {
     let watch = Arc::<Watch>::default();
     let ask = async |_: NoArgs, context: CallContext| {
         let watch: &Arc<Watch> = context.state();
@@ -42,7 +42,7 @@ fn asking() -> (Builder, Arc<Watch>) {
         .tool("other", "", async |_: NoArgs| "other")
         .build()
         .unwrap();
-    (service(tools), watch)
+    (http::Server::builder(tools), watch)
 }
 
 fn accept(value: impl Into<Value>) -> Value {
@@ -198,7 +198,7 @@ async fn a_question_behind_unread_progress_does_not_stop_its_call() {
             }
         };
         let tools = Toolset::builder().tool("chat", "", chat).tool("other", "", async |_: NoArgs| "other");
-        (service(tools.build().unwrap()).write_timeout(Duration::from_secs(600)), ended)
+        (http::Server::builder(tools.build().unwrap()).write_timeout(Duration::from_secs(600)), ended)
     };
     let server = Server::start(builder).await;
     let mut deaf = server.client().await;

@@ -175,9 +175,9 @@ impl HttpClient {
     pub(crate) async fn of(tools: impl ToolSource) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let service = toolbridge_core::http::service(tools).build();
+        let server = toolbridge_core::http::Server::builder(tools);
         let server = tokio::spawn(async move {
-            toolbridge_core::http::serve(listener, service, std::future::pending()).await.unwrap();
+            server.serve(listener, std::future::pending()).await.unwrap();
         });
         Self::hello(address, Some(server)).await
     }

@@ -240,8 +240,8 @@ async fn every_front_passes_questions_on_and_answers_back() {
     let remote = || Remote::open(session.socket_path(), session.schema_path()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let service = toolbridge_core::http::service(tools()).build();
-    let http = tokio::spawn(toolbridge_core::http::serve(listener, service, std::future::pending()));
+    let server = toolbridge_core::http::Server::builder(tools());
+    let http = tokio::spawn(server.serve(listener, std::future::pending()));
 
     let mut channel = ControlChannel::new(dir.path());
     // Called only if the CLI does not support questions.

@@ -1,43 +1,21 @@
 //! Settings of a server.
 
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::mcp::MAX_CALLS_IN_FLIGHT;
-use crate::trace::{Process, Tracer};
+use crate::trace::{Process, Tracer, trace_path};
 use crate::{ServerInfo, ToolSource};
 use hyper::HeaderMap;
+use tokio::net::TcpListener;
 
 use crate::http::auth::Authorizer;
 use crate::http::doors::Doors;
 use crate::http::error::HttpError;
 use crate::http::service::McpService;
 use crate::http::token_file::TokenFile;
-
-/// An MCP server over HTTP for the tools of `source`. All clients share them: exclusive tools run one at a time
-/// over all clients.
-///
-/// ```
-/// # use toolbridge_core as toolbridge;
-/// # use toolbridge::{NoArgs, Toolset};
-/// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
-/// let service = toolbridge::http::service(tools).allow_host("tools.example.com").build();
-/// let app: axum::Router = axum::Router::new().route_service("/mcp", service);
-/// # Ok::<(), toolbridge_core::tool::RegistrationError>(())
-/// ```
-pub fn service(source: impl ToolSource) -> Builder {
-    Builder {
-        source: Arc::new(source),
-        info: ServerInfo::default(),
-        tracer: Tracer::without_file(Process::Server),
-        doors: Doors::default(),
-        authorizer: Authorizer::Anyone,
-        has_metrics: false,
-        limits: Limits::default(),
-    }
-}
 
 /// The limits of a server.
 #[derive(Debug, Clone, Copy)]
@@ -66,29 +44,53 @@ impl Default for Limits {
     }
 }
 
-/// An MCP server over HTTP that is being configured; [`service`] makes one.
+/// An MCP server over HTTP for the tools of a source. All clients share them: exclusive tools run one at a time over
+/// all clients.
+///
+/// ```
+/// # use toolbridge_core as toolbridge;
+/// use toolbridge::{NoArgs, Toolset, http};
+///
+/// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+/// let service = http::Server::builder(tools).allow_host("tools.example.com").service()?;
+/// let app: axum::Router = axum::Router::new().route_service("/mcp", service);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use]
-pub struct Builder {
+pub struct Server {
     pub(crate) source: Arc<dyn ToolSource>,
     pub(crate) info: ServerInfo,
-    pub(crate) tracer: Tracer,
+    trace: Option<PathBuf>,
     pub(crate) doors: Doors,
     pub(crate) authorizer: Authorizer,
     pub(crate) has_metrics: bool,
     pub(crate) limits: Limits,
 }
 
-impl Builder {
+impl Server {
+    /// A server for the tools of `source`.
+    pub fn builder(source: impl ToolSource) -> Self {
+        Self {
+            source: Arc::new(source),
+            info: ServerInfo::default(),
+            trace: None,
+            doors: Doors::default(),
+            authorizer: Authorizer::Anyone,
+            has_metrics: false,
+            limits: Limits::default(),
+        }
+    }
+
     /// Sets how the server introduces itself.
     pub fn info(mut self, info: ServerInfo) -> Self {
         self.info = info;
         self
     }
 
-    /// Sets the tracer that each call is reported to.
-    pub fn tracer(mut self, tracer: Tracer) -> Self {
-        self.tracer = tracer;
+    /// Writes a trace to a file; without it, `TOOLBRIDGE_TRACE` can name one.
+    pub fn trace(mut self, file: impl Into<PathBuf>) -> Self {
+        self.trace = Some(file.into());
         self
     }
 
@@ -126,7 +128,7 @@ impl Builder {
     /// # use toolbridge_core as toolbridge;
     /// # use toolbridge::Toolset;
     /// # let tools = Toolset::builder().build()?;
-    /// let service = toolbridge::http::service(tools).authorize(async |headers| {
+    /// let server = toolbridge::http::Server::builder(tools).authorize(async |headers| {
     ///     let user = headers.get("x-forwarded-user").and_then(|user| user.to_str().ok());
     ///     user.map(str::to_owned).ok_or("the proxy did not say who you are")
     /// });
@@ -141,7 +143,7 @@ impl Builder {
         self
     }
 
-    /// Lets [`serve`](crate::http::serve) answer `/metrics` in Prometheus format, to authorized callers.
+    /// Lets [`serve`](Self::serve) answer `/metrics` in Prometheus format, to authorized callers.
     pub fn metrics(mut self) -> Self {
         self.has_metrics = true;
         self
@@ -168,29 +170,47 @@ impl Builder {
         self
     }
 
-    /// The number of connections of [`serve`](crate::http::serve) at a time; the default is 4,096. Further ones wait.
+    /// The number of connections of [`serve`](Self::serve) at a time; the default is 4,096. Further ones wait.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.limits.connections = connections.clamp(1, 1 << 20);
         self
     }
 
     /// The time within which a request's head must arrive, and then its body; the default is a minute. The head is
-    /// checked by [`serve`](crate::http::serve), or by the server that you mount the service in.
+    /// checked by [`serve`](Self::serve), or by the server that you mount the service in.
     pub fn read_timeout(mut self, limit: Duration) -> Self {
         self.limits.read = limit;
         self
     }
 
-    /// The time after which [`serve`](crate::http::serve) closes a connection whose client reads nothing of its response, or
+    /// The time after which [`serve`](Self::serve) closes a connection whose client reads nothing of its response, or
     /// less than about 170 KB in that time; the default is a minute.
     pub fn write_timeout(mut self, limit: Duration) -> Self {
         self.limits.write = limit;
         self
     }
 
-    /// Builds the service.
-    #[must_use]
-    pub fn build(self) -> McpService {
-        McpService::new(self)
+    /// The server as a tower service, to be mounted in a program that has a server.
+    ///
+    /// # Errors
+    ///
+    /// When the trace cannot be written.
+    pub fn service(self) -> Result<McpService, HttpError> {
+        let file = trace_path(self.trace.as_deref());
+        let tracer = Tracer::open(Process::Server, file.as_deref()).map_err(HttpError::Trace)?;
+        Ok(McpService::new(self, tracer))
+    }
+
+    /// Serves at `/mcp` until `until`, as [`McpService::serve`] does.
+    ///
+    /// # Errors
+    ///
+    /// When the trace cannot be written, or other machines can reach the listener and requests are not authorized.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        until: impl Future<Output = ()>,
+    ) -> Result<(), HttpError> {
+        self.service()?.serve(listener, until).await
     }
 }
