@@ -30,7 +30,8 @@ pub(crate) async fn host(url: &str, name: &str, host: &str, calls: usize) -> Res
         "slept"
     };
     tools.add(Tool::new("nap", "Sleeps for 20 ms", nap).read_only())?;
-    let _host = toolbridge::nats::serve(tools, name).at(url).host(host).max_calls(calls).await?;
+    let _host =
+        toolbridge::nats::Host::builder(tools, name).at(url).host(host).max_calls(calls).start().await?;
     say(&json!({ "host": host }))?;
     end_of_stdin().await;
     Ok(())

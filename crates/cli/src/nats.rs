@@ -28,9 +28,8 @@ mod with {
 
     use anyhow::Result;
     use serde_json::json;
-    use toolbridge::nats::{ConnectFiles, ConnectOptions, NatsError, Tools};
+    use toolbridge::nats::{ConnectFiles, ConnectOptions, Host, NatsError, Tools};
     use toolbridge::tool::ServerInfo;
-    use toolbridge::trace::{Process, Tracer, trace_path};
     use toolbridge::{ToolSource, set};
 
     use super::NatsFront;
@@ -64,12 +63,10 @@ mod with {
         signalled: impl Future<Output = ExitCode>,
     ) -> Result<()> {
         let count = tools.tools().len();
-        let tracer = Tracer::open(Process::Server, trace_path(trace).as_deref())?;
         let NatsFront { url, name, host, max_calls } = front;
-        let mut builder = toolbridge::nats::serve(tools, name.clone()).at(url).info(info).tracer(tracer);
-        builder = builder.options(options(args)?);
-        set!(builder: host = host, max_calls = max_calls);
-        let host = builder.await?;
+        let mut builder = Host::builder(tools, name.clone()).at(url).info(info).options(options(args)?);
+        set!(builder: host = host, max_calls = max_calls, trace = trace);
+        let host = builder.start().await?;
         say(&format!("{count} tools as `{name}` at {}, from host `{}`", host.url(), host.name()));
         let hello = json!({ "nats": host.url(), "name": name, "host": host.name() });
         print(format!("{hello}\n").as_bytes())?;

@@ -146,8 +146,8 @@ async fn main() {
     if let Some(version) = version {
         info = info.version(version);
     }
-    let builder = nats::serve(tools.clone(), name).at(url).host(host).max_calls(max).info(info);
-    let host = builder.await.unwrap();
+    let builder = nats::Host::builder(tools.clone(), name).at(url).host(host).max_calls(max).info(info);
+    let host = builder.start().await.unwrap();
     println!("ready");
     let mut terminated = signal(SignalKind::terminate()).unwrap();
     let mut changed = signal(SignalKind::user_defined1()).unwrap();

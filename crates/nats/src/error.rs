@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use toolbridge_core::tool::{Hint, show_hint};
+use toolbridge_core::trace::TraceError;
 
 /// Why tools cannot be offered or used over NATS. It never contains secrets.
 #[non_exhaustive]
@@ -39,6 +40,8 @@ pub enum NatsError {
         /// The cause.
         reason: String,
     },
+    /// The trace cannot be written.
+    Trace(TraceError),
     /// A file with a key or a certificate cannot be used.
     File {
         /// The file.
@@ -90,6 +93,7 @@ impl fmt::Display for NatsError {
                 "{tools} tools are too many for one name: their list has {bytes} bytes, the limit of the server's messages is {limit}"
             ),
             Self::NoHost { name } => write!(f, "no host offers `{name}` at the moment"),
+            Self::Trace(error) => error.fmt(f),
             Self::Ended => f.write_str("the connection to NATS has ended"),
         }
     }
@@ -113,6 +117,7 @@ impl Hint for NatsError {
                 "offer them under several names, or raise the server's `max_payload`"
             }
             Self::NoHost { .. } => "start one, such as `toolbridge serve --demo --nats URL --name NAME`",
+            Self::Trace(error) => return error.hint(),
             Self::Ended => return None,
         })
     }

@@ -1,8 +1,7 @@
 //! A host: a process that offers its tools under a name.
 
 use std::collections::HashMap;
-use std::future::IntoFuture;
-use std::pin::Pin;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +18,7 @@ use toolbridge_core::ToolSource;
 use toolbridge_core::call::CancellationToken;
 use toolbridge_core::source::{Changes, Dispatcher};
 use toolbridge_core::tool::ServerInfo;
-use toolbridge_core::trace::{Process, Tracer};
+use toolbridge_core::trace::{Process, Tracer, trace_path};
 use tracing::Instrument as _;
 
 use crate::NatsError;
@@ -45,38 +44,9 @@ const LINGER: Duration = Duration::from_millis(500);
 /// How long the server has to confirm the subscriptions.
 const ROUND_TRIP: Duration = Duration::from_secs(10);
 
-/// Makes this process a host of `name`: it offers the tools of `source` there, together with all other hosts of that name.
-///
-/// It is a NATS service, with an endpoint for each tool: `nats micro` shows the tools and their statistics,
-/// and any client can call with `nats request toolbridge.NAME.call.TOOL '{}'`.
-///
-/// ```no_run
-/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_nats as nats; }
-/// # use toolbridge::{NoArgs, Toolset};
-/// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
-/// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
-/// let host = toolbridge::nats::serve(tools, "greeters").max_calls(8).at("nats://127.0.0.1:4222").await?;
-/// tokio::signal::ctrl_c().await?;
-/// host.drain().await;
-/// # Ok(()) }
-/// ```
-pub fn serve(source: impl ToolSource, name: impl Into<String>) -> HostBuilder {
-    HostBuilder {
-        source: Arc::new(source),
-        name: name.into(),
-        url: "nats://127.0.0.1:4222".into(),
-        host: None,
-        options: ConnectOptions::new(),
-        info: ServerInfo::default(),
-        tracer: Tracer::without_file(Process::Server),
-        max_calls: MAX_CALLS,
-        drain: DRAIN,
-    }
-}
-
-/// A host before its start; made by [`serve`], started by `.await`.
+/// A host before its start; made by [`Host::builder`].
 #[derive(Debug)]
-#[must_use = "it does nothing before it is awaited"]
+#[must_use = "it does nothing before it is started"]
 pub struct HostBuilder {
     source: Arc<dyn ToolSource>,
     name: String,
@@ -84,7 +54,7 @@ pub struct HostBuilder {
     host: Option<String>,
     options: ConnectOptions,
     info: ServerInfo,
-    tracer: Tracer,
+    trace: Option<PathBuf>,
     max_calls: usize,
     drain: Duration,
 }
@@ -110,15 +80,15 @@ impl HostBuilder {
         self
     }
 
-    /// The host's server info. If hosts describe a tool differently, the newest version is used.
+    /// Sets how the host introduces itself. If hosts describe a tool differently, the newest version is used.
     pub fn info(mut self, info: ServerInfo) -> Self {
         self.info = info;
         self
     }
 
-    /// Traces each call.
-    pub fn tracer(mut self, tracer: Tracer) -> Self {
-        self.tracer = tracer;
+    /// Writes a trace to a file; without it, `TOOLBRIDGE_TRACE` can name one.
+    pub fn trace(mut self, file: impl Into<PathBuf>) -> Self {
+        self.trace = Some(file.into());
         self
     }
 
@@ -135,8 +105,16 @@ impl HostBuilder {
         self
     }
 
-    async fn start(self) -> Result<Host, NatsError> {
+    /// Starts the host: connects, and offers the tools until the host is [drained](Host::drain) or dropped.
+    ///
+    /// # Errors
+    ///
+    /// When the name is not valid, the trace cannot be written, or the server cannot be reached or refuses the connection or its
+    /// subscriptions.
+    pub async fn start(self) -> Result<Host, NatsError> {
         let subjects = Subjects::new(&self.name)?;
+        let file = trace_path(self.trace.as_deref());
+        let tracer = Tracer::open(Process::Server, file.as_deref()).map_err(NatsError::Trace)?;
         let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host = self.host.filter(|name| !name.is_empty()).unwrap_or_else(machine);
         let shown = format!("toolbridge host {host} of {}", self.name);
@@ -146,7 +124,7 @@ impl HostBuilder {
             connection,
             subjects,
             name: host,
-            dispatcher: Dispatcher::new(self.source, self.tracer).at_most(self.max_calls),
+            dispatcher: Dispatcher::new(self.source, tracer).at_most(self.max_calls),
             max_calls: self.max_calls,
             calls: Mutex::default(),
             closing: ended.child_token(),
@@ -162,17 +140,24 @@ impl HostBuilder {
     }
 }
 
-impl IntoFuture for HostBuilder {
-    type Output = Result<Host, NatsError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.start())
-    }
-}
-
-/// This process as a host. Dropping it ends the host at once and cancels its calls; [`drain`](Self::drain)
-/// lets them finish.
+/// This process as a host of a name: it offers the tools of a source there, together with all other hosts of that name.
+/// Dropping it ends the host at once and cancels its calls; [`drain`](Self::drain) lets them finish.
+///
+/// It is a NATS service, with an endpoint for each tool: `nats micro` shows the tools and their statistics,
+/// and any client can call with `nats request toolbridge.NAME.call.TOOL '{}'`.
+///
+/// ```no_run
+/// # mod toolbridge { pub use toolbridge_core::*; pub use toolbridge_nats as nats; }
+/// # use toolbridge::{NoArgs, Toolset};
+/// use toolbridge::nats::Host;
+///
+/// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+/// let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
+/// let host = Host::builder(tools, "greeters").max_calls(8).at("nats://127.0.0.1:4222").start().await?;
+/// tokio::signal::ctrl_c().await?;
+/// host.drain().await;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Host {
     shared: Arc<Shared>,
@@ -180,6 +165,21 @@ pub struct Host {
 }
 
 impl Host {
+    /// A host of `name` with the tools of `source`, before its start.
+    pub fn builder(source: impl ToolSource, name: impl Into<String>) -> HostBuilder {
+        HostBuilder {
+            source: Arc::new(source),
+            name: name.into(),
+            url: "nats://127.0.0.1:4222".into(),
+            host: None,
+            options: ConnectOptions::new(),
+            info: ServerInfo::default(),
+            trace: None,
+            max_calls: MAX_CALLS,
+            drain: DRAIN,
+        }
+    }
+
     /// The host's name.
     #[must_use]
     pub fn name(&self) -> &str {

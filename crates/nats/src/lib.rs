@@ -1,6 +1,6 @@
 //! Tools on many machines, over NATS.
 //!
-//! [`serve`] makes this process a *host* of a name: it offers a source's tools there. [`Tools`] is a source
+//! A [`Host`] makes this process a host of a name: it offers a source's tools there. [`Tools`] is a source
 //! with the tools of all live hosts of a name. Neither listens on a port; both have one connection to a NATS
 //! server.
 //!
@@ -13,7 +13,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // On each host:
 //! let tools = Toolset::builder().tool("hello", "Greets", async |_: NoArgs| "hello").build()?;
-//! let host = nats::serve(tools, "greeters").at("nats://127.0.0.1:4222").await?;
+//! let host = nats::Host::builder(tools, "greeters").at("nats://127.0.0.1:4222").start().await?;
 //!
 //! // Wherever tools are called:
 //! let tools = nats::Tools::connect("nats://127.0.0.1:4222", "greeters").await?;
@@ -40,5 +40,5 @@ pub use async_nats::ConnectOptions;
 pub use connection::ConnectFiles;
 pub use directory::LiveHost;
 pub use error::NatsError;
-pub use host::{Host, HostBuilder, serve};
+pub use host::{Host, HostBuilder};
 pub use tools::{Tools, ToolsBuilder};

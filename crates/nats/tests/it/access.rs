@@ -22,14 +22,14 @@ fn nkey(path: &Path) -> Result<ConnectOptions, NatsError> {
 
 /// Offers and calls a tool.
 async fn works(url: &str, options: ConnectOptions) {
-    let host = nats::serve(own(), "shop").at(url).options(options.clone()).await.unwrap();
+    let host = nats::Host::builder(own(), "shop").at(url).options(options.clone()).start().await.unwrap();
     let tools = within(Tools::connect(url, "shop").options(options).into_future()).await.unwrap();
     assert_eq!(text(&call(&tools, "hello", "{}").await.unwrap()), "hello");
     host.drain().await;
 }
 
 async fn fails(url: &str, options: ConnectOptions) -> NatsError {
-    nats::serve(own(), "shop").at(url).options(options).await.unwrap_err()
+    nats::Host::builder(own(), "shop").at(url).options(options).start().await.unwrap_err()
 }
 
 #[tokio::test]
@@ -120,12 +120,14 @@ async fn hosts_and_callers_need_no_more_than_the_page_says() {
         .custom_inbox_prefix("_INBOX.gpu-host");
     let caller = ConnectOptions::with_user_and_password("ann".into(), "ann-secret".into())
         .custom_inbox_prefix("_INBOX.ann");
-    let running = nats::serve(own(), "gpu").at(server.url()).host("gpu-1").options(host).await.unwrap();
+    let running =
+        nats::Host::builder(own(), "gpu").at(server.url()).host("gpu-1").options(host).start().await.unwrap();
     let tools =
         within(Tools::connect(server.url(), "gpu").options(caller.clone()).into_future()).await.unwrap();
     assert_eq!(text(&call(&tools, "hello", "{}").await.unwrap()), "hello");
     // A caller cannot be a host, nor call other names.
-    let error = nats::serve(own(), "gpu").at(server.url()).options(caller.clone()).await.unwrap_err();
+    let error =
+        nats::Host::builder(own(), "gpu").at(server.url()).options(caller.clone()).start().await.unwrap_err();
     assert!(matches!(error, NatsError::Forbidden { .. }), "{error:?}");
     assert!(error.hint().unwrap().contains("docs/NATS.md"));
     let error =

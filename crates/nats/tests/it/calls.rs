@@ -35,7 +35,8 @@ async fn the_list_is_what_the_host_has() {
         .output_schema(serde_json::json!({ "type": "object" }))
         .meta("x/y", 7);
     let own = Toolset::builder().with(tool).tool("b", "", async |_: NoArgs| "").build().unwrap();
-    let host = nats::serve(own.clone(), "shop").at(server.url()).host("gpu.lan").await.unwrap();
+    let host =
+        nats::Host::builder(own.clone(), "shop").at(server.url()).host("gpu.lan").start().await.unwrap();
     let tools = connect(&server, "shop").await;
     let mut want = own.tools().to_vec();
     // The host decides which calls are exclusive.
@@ -117,7 +118,7 @@ impl ToolSource for Tokens {
 async fn the_source_of_a_host_gets_the_progress_token_of_the_caller_or_none() {
     let server = Server::start();
     let source = Arc::new(Tokens::default());
-    let host = nats::serve(Arc::clone(&source), "shop").at(server.url()).await.unwrap();
+    let host = nats::Host::builder(Arc::clone(&source), "shop").at(server.url()).start().await.unwrap();
     let tools = connect(&server, "shop").await;
     let tokens = [Some("7"), Some(r#""größe""#), Some("12345678901234567890123"), None];
     for token in tokens {
@@ -270,7 +271,7 @@ async fn a_trace_goes_on_at_the_host_and_both_sides_name_it() {
     let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
     let server = Server::start();
     let own = Toolset::builder().tool("hello", "", async |_: NoArgs| "hello").build().unwrap();
-    let host = nats::serve(own, "shop").at(server.url()).host("host-7").await.unwrap();
+    let host = nats::Host::builder(own, "shop").at(server.url()).host("host-7").start().await.unwrap();
     let tools = connect(&server, "shop").await;
     let dispatcher = Dispatcher::new(Arc::new(tools), Tracer::without_file(Process::Bridge));
     let mut asked = call_of("hello", "{}");

@@ -140,8 +140,8 @@ async fn calls_of_a_host_that_ends_are_repeated_elsewhere_if_they_only_read() {
         .with(Tool::new("write", "", never()).parallel())
         .build()
         .unwrap();
-    let at = |tools: Toolset, host: &str| nats::serve(tools, "shop").at(server.url()).host(host);
-    let slow = at(slow, "slow").drain_timeout(Duration::ZERO).await.unwrap();
+    let at = |tools: Toolset, host: &str| nats::Host::builder(tools, "shop").at(server.url()).host(host);
+    let slow = at(slow, "slow").drain_timeout(Duration::ZERO).start().await.unwrap();
     let tools = connect_to(&server, "shop", 1).await;
     let (read, write) = (call(&tools, "read", "{}"), call(&tools, "write", "{}"));
     let ending = async {
@@ -149,7 +149,7 @@ async fn calls_of_a_host_that_ends_are_repeated_elsewhere_if_they_only_read() {
         let fast = Toolset::builder()
             .with(Tool::new("read", "", async |_: NoArgs| "fast").read_only())
             .with(Tool::new("write", "", async |_: NoArgs| "fast").parallel());
-        let fast = at(fast.build().unwrap(), "fast").await.unwrap();
+        let fast = at(fast.build().unwrap(), "fast").start().await.unwrap();
         until(|| tools.hosts().iter().filter(|host| host.tools > 0).count() == 2).await;
         slow.drain().await;
         fast

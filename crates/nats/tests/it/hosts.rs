@@ -129,13 +129,14 @@ async fn names_of_hosts_need_not_be_plain() {
     let server = Server::start();
     let own = Toolset::builder().tool("hello", "", async |_: NoArgs| "hello").build().unwrap();
     for name in ["a b.c *>", "größe", "$SYS.%"] {
-        let host = nats::serve(own.clone(), "shop").at(server.url()).host(name).await.unwrap();
+        let host =
+            nats::Host::builder(own.clone(), "shop").at(server.url()).host(name).start().await.unwrap();
         let tools = within(Tools::connect(server.url(), format!("shop@{name}")).into_future()).await.unwrap();
         assert_eq!(text(&call(&tools, "hello", "{}").await.unwrap()), "hello");
         assert_eq!(tools.hosts()[0].name, name);
         host.drain().await;
     }
-    let error = nats::serve(own, "a.b").at(server.url()).await.unwrap_err();
+    let error = nats::Host::builder(own, "a.b").at(server.url()).start().await.unwrap_err();
     assert!(matches!(error, NatsError::Name { .. }), "{error:?}");
 }
 
@@ -143,7 +144,7 @@ async fn names_of_hosts_need_not_be_plain() {
 async fn a_host_that_was_dropped_is_gone_at_once() {
     let server = Server::start();
     let own = Toolset::builder().tool("hello", "", async |_: NoArgs| "hello").build().unwrap();
-    let host = nats::serve(own, "shop").at(server.url()).await.unwrap();
+    let host = nats::Host::builder(own, "shop").at(server.url()).start().await.unwrap();
     let tools = connect(&server, "shop").await;
     assert_eq!(text(&call(&tools, "hello", "{}").await.unwrap()), "hello");
     drop(host);
@@ -156,7 +157,8 @@ async fn a_host_with_more_tools_than_fit_says_so() {
     let many = (0..1000).fold(Toolset::builder(), |tools, number| {
         tools.tool(format!("tool_{number}"), "", async |_: NoArgs| "")
     });
-    let error = nats::serve(many.build().unwrap(), "shop").at(server.url()).await.unwrap_err();
+    let error =
+        nats::Host::builder(many.build().unwrap(), "shop").at(server.url()).start().await.unwrap_err();
     assert!(matches!(error, NatsError::TooManyTools { tools: 1000, limit: 65536, .. }), "{error:?}");
 }
 
@@ -166,7 +168,7 @@ async fn many_tools_are_listed() {
     let many = (0..400).fold(Toolset::builder(), |tools, number| {
         tools.tool(format!("tool_{number}"), "x".repeat(2000), async move |_: NoArgs| number.to_string())
     });
-    let host = nats::serve(many.build().unwrap(), "shop").at(server.url()).await.unwrap();
+    let host = nats::Host::builder(many.build().unwrap(), "shop").at(server.url()).start().await.unwrap();
     let tools = connect(&server, "shop").await;
     assert_eq!(tools.tools().len(), 400);
     assert_eq!(text(&call(&tools, "tool_399", "{}").await.unwrap()), "399");
