@@ -8,7 +8,9 @@ pub mod child;
 /// For the fuzz targets.
 #[doc(hidden)]
 pub mod fuzzing {
-    pub use super::message::{BadRequest, Parts, Reply, Request, read_reply, read_request, write_request};
+    pub use super::message::{
+        BridgeMessage, ParentMessage, Parts, read_bridge_message, read_parent_message, write_call,
+    };
 }
 #[doc(hidden)]
 pub mod guard;
@@ -24,7 +26,6 @@ mod frame;
 mod locate;
 mod message;
 mod names;
-mod questions;
 mod remote;
 mod schema_file;
 mod server;
@@ -40,7 +41,7 @@ pub use constant::{
 pub(crate) use dir_watch::watched;
 pub use error::IpcError;
 pub use files::{session_dir, session_dirs};
-pub use frame::{FrameReader, FrameWriter};
+pub use frame::{FrameReader, write_frame};
 pub use locate::{BridgeCommand, bridge_executable, this_program_is_a_bridge};
 pub use names::{NamedSession, named_sessions, names_dirs};
 pub use remote::Remote;
