@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use toolbridge_core::fuzzing::{FrameReader, FrameWriter};
+use toolbridge_core::fuzzing::{Budget, FrameReader, write_frame};
 use toolbridge_core::ipc::{IpcError, MAX_MESSAGE_SIZE};
 
 use crate::input::{Pieces, block_on, cuts};
@@ -29,14 +29,14 @@ pub fn run(input: &[u8]) {
     for frame in &want.0 {
         let (head, rest) = frame.split_at(frame.len() / 3);
         let (payload, tail) = rest.split_at(rest.len() / 2);
-        let written = FrameWriter::new(&mut again).write_frame(head, payload, tail).now_or_never();
+        let written = write_frame(&mut again, head, payload, tail).now_or_never();
         written.expect("memory takes everything at once").expect("what was read can be written");
     }
     assert_eq!(again, input[..again.len()], "written again");
 }
 
 async fn read(io: Pieces<'_>) -> Read {
-    let mut reader = FrameReader::new(io);
+    let mut reader = FrameReader::new(io, Budget::new(MAX_MESSAGE_SIZE));
     let mut frames = Vec::new();
     let end = loop {
         match reader.read_frame().await {

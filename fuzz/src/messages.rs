@@ -1,9 +1,14 @@
 //! Requests and replies on the socket are classified like a slow reader does, and payloads are unchanged.
 
 use bytes::Bytes;
-use toolbridge_core::fuzzing::{BadRequest, Parts, Reply, Request, read_reply, read_request, write_request};
+use toolbridge_core::fuzzing::{
+    BridgeMessage, ParentMessage, Parts, read_bridge_message, read_parent_message, write_call,
+};
 
 use crate::json::{self, Node};
+
+/// The members of a message, in either direction.
+const MEMBERS: [&str; 7] = ["method", "params", "answer", "result", "error", "progress", "ask"];
 
 /// Runs the target on one input.
 pub fn run(input: &[u8]) {
@@ -14,30 +19,29 @@ pub fn run(input: &[u8]) {
 
 fn request(frame: &Bytes) {
     let node = std::str::from_utf8(frame).ok().and_then(json::read);
-    match read_request(frame) {
-        Err(BadRequest::Invalid(_)) => {
+    match read_bridge_message(frame) {
+        Err(_) => {
             let Some(node) = node else { return };
             let inner = node.get("params");
-            let is_double = node.all("method").len() > 1
-                || node.all("answer").len() > 1
-                || node.all("params").len() > 1
+            let is_answer = node.get("method").is_none() && node.get("answer").is_some();
+            let is_double = MEMBERS.iter().any(|key| node.all(key).len() > 1)
                 || inner.is_some_and(|inner| {
                     ["name", "arguments", "meta", "client", "revision"]
                         .iter()
                         .any(|key| inner.all(key).len() > 1)
                 });
             let is_odd = has_odd_key(node) || inner.is_some_and(has_odd_key);
-            assert!(!node.is_object() || is_double || is_odd, "a request was rejected");
+            assert!(!node.is_object() || is_answer || is_double || is_odd, "a request was rejected");
         }
-        Ok(Request::Watch(_)) => {
+        Ok(BridgeMessage::Watch(_)) => {
             let method = node.as_ref().and_then(|node| node.get("method")).and_then(Node::as_text);
             assert_eq!(method.as_deref(), Some("watch_tools"));
         }
-        Ok(Request::Answer) => {
+        Ok(BridgeMessage::Answer(..)) => {
             let node = node.expect("an answer is JSON");
             assert!(node.get("method").is_none() && node.get("answer").is_some());
         }
-        Err(BadRequest::Refused(error)) => {
+        Ok(BridgeMessage::Refused(error)) => {
             let node = node.expect("a refused request is JSON");
             let is_method = node.get("method").and_then(Node::as_text).as_deref() == Some("call_tool");
             match error.type_name() {
@@ -46,16 +50,16 @@ fn request(frame: &Bytes) {
                 other => panic!("no such refusal: {other}"),
             }
         }
-        Ok(Request::Call(call, _)) => {
+        Ok(BridgeMessage::Call(call, _)) => {
             let node = node.expect("a call is JSON");
             assert!(is_call(node), "an invalid call was accepted");
             let params = node.get("params").expect("a call has parameters");
             assert_eq!(params.get("name").and_then(Node::as_text).as_deref(), Some(&*call.name));
             let arguments = params.get("arguments").map_or("{}", Node::text);
             assert_eq!(call.arguments.as_str(), arguments, "arguments pass byte for byte");
-            let Parts { head, payload, tail } = write_request(&call, None);
+            let Parts { head, payload, tail } = write_call(&call, None);
             let again = Bytes::from([&head, payload.as_bytes(), &tail].concat());
-            let Ok(Request::Call(second, _)) = read_request(&again) else {
+            let Ok(BridgeMessage::Call(second, _)) = read_bridge_message(&again) else {
                 panic!("it cannot be read again")
             };
             assert_eq!(second.name, call.name);
@@ -111,22 +115,23 @@ fn reply(frame: &Bytes) {
     let node = std::str::from_utf8(frame).ok().and_then(json::read);
     let count = |key: &str| node.map_or(0, |node| node.all(key).len());
     let counts = (count("result"), count("error"), count("progress"));
-    let Ok(reply) = read_reply(frame) else {
+    let Ok(reply) = read_parent_message(frame) else {
         let Some(node) = node else { return };
-        let has_result = counts == (1, 0, 0) && count("ask") < 2 && node.get("result").is_some_and(is_result);
+        let is_double = MEMBERS.iter().any(|key| count(key) > 1);
+        let has_result = counts == (1, 0, 0) && !is_double && node.get("result").is_some_and(is_result);
         let has_result = has_result && !has_odd_key(node);
         assert!(!has_result, "a result was rejected");
         return;
     };
     let node = node.expect("a reply is JSON");
     match reply {
-        Reply::Result(result) => {
+        ParentMessage::Result(result) => {
             assert_eq!(counts, (1, 0, 0));
             let own = node.get("result").expect("counted");
             assert_eq!(result.as_str(), own.text());
             assert!(is_result(own), "an invalid result was accepted");
         }
-        Reply::Error(error) => {
+        ParentMessage::Error(error) => {
             let (type_name, message) = (error.type_name(), error.to_string());
             assert_eq!(counts, (0, 1, 0));
             let error = node.get("error").expect("counted");
@@ -135,7 +140,7 @@ fn reply(frame: &Bytes) {
             let said = error.get("type").and_then(Node::as_text);
             assert_eq!(said.as_deref().unwrap_or("IPCToolExecutionError"), type_name);
         }
-        Reply::Progress(_) => assert_eq!(counts, (0, 0, 1)),
-        Reply::Ask(..) => assert_eq!((counts, count("ask")), ((0, 0, 0), 1)),
+        ParentMessage::Progress(_) => assert_eq!(counts, (0, 0, 1)),
+        ParentMessage::Ask(..) => assert_eq!((counts, count("ask")), ((0, 0, 0), 1)),
     }
 }

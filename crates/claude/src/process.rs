@@ -92,7 +92,7 @@ impl Process {
         command.env(MARKER, id.to_string());
         if is_guarded {
             guard::hold_signals(&mut command);
-            room.as_ref().map(|room| command.env(guard::ROOM, room.path()));
+            room.as_ref().map(|room| command.env(guard::SCRATCH_DIRECTORY, room.path()));
         } else {
             guard::die_with_parent(&mut command);
         }

@@ -3,10 +3,13 @@
 use bytes::Bytes;
 
 use crate::RawJson;
-pub use crate::ipc::frame::{FrameReader, FrameWriter};
-pub use crate::ipc::message::{BadRequest, Parts, Reply, Request, read_reply, read_request, write_request};
+pub use crate::ipc::frame::{FrameReader, write_frame};
+pub use crate::ipc::message::{
+    BridgeMessage, ParentMessage, Parts, read_bridge_message, read_parent_message, write_call,
+};
 pub use crate::mcp::rpc::{Call, IdKey, Message, Refusal, RpcId, error_line, read};
 use crate::mcp::rpc::{Era, answer_parts};
+pub use crate::tool::budget::Budget;
 
 /// The response to the request in `line` with this result, as it is written; `None` if it is not a request.
 pub fn answer(line: &Bytes, is_stateless: bool, result: &RawJson) -> Option<Vec<u8>> {

@@ -12,7 +12,7 @@ use toolbridge_core::trace::Outcome;
 use toolbridge_core::{CallContext, ToolError};
 
 use crate::directory::Address;
-use crate::tools::Caller;
+use crate::tools::CallerState;
 use crate::wire::{Hello, KIND, call_headers, failed, header, headers, kind, read_error, too_large};
 
 /// How long a call may be silent before it is lost. Hosts send beats more often.
@@ -32,19 +32,19 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The outcome of a call at one host.
-enum Went {
+enum AttemptOutcome {
     Answered(RawJson),
     /// The host is full; the call did not run.
     Busy,
     /// The host is ending, or does not have the tool; the call did not run.
     Gone,
     /// The host is not connected; the call did not run.
-    Absent,
+    Unreachable,
     /// It may have run.
     Lost(String),
 }
 
-impl Caller {
+impl CallerState {
     /// Calls a tool.
     pub(crate) async fn call(&self, call: &ToolCall, context: &CallContext) -> Result<RawJson, ToolError> {
         let union = self.union();
@@ -101,14 +101,14 @@ impl Caller {
                 continue;
             };
             match self.attempt(host, call, context).await? {
-                Went::Answered(result) => return Ok(result),
-                Went::Busy => full.push(host.clone()),
-                Went::Absent => self.update(|directory| directory.lose(&host.instance)),
-                Went::Gone => {
+                AttemptOutcome::Answered(result) => return Ok(result),
+                AttemptOutcome::Busy => full.push(host.clone()),
+                AttemptOutcome::Unreachable => self.update(|directory| directory.lose(&host.instance)),
+                AttemptOutcome::Gone => {
                     self.update(|directory| directory.lose(&host.instance));
                     out.push(host.clone());
                 }
-                Went::Lost(why) => {
+                AttemptOutcome::Lost(why) => {
                     self.look_around.notify_one();
                     let error = in_doubt(&call.name, &host.host, &why, lost.is_some());
                     // Once, and only if it may run twice.
@@ -140,10 +140,15 @@ impl Caller {
     }
 
     /// Makes a single attempt; an error is the call's.
-    async fn attempt(&self, host: &Hello, call: &ToolCall, context: &CallContext) -> Result<Went, ToolError> {
+    async fn attempt(
+        &self,
+        host: &Hello,
+        call: &ToolCall,
+        context: &CallContext,
+    ) -> Result<AttemptOutcome, ToolError> {
         let client = &self.connection.client;
         let subject = self.subjects.at(&host.instance, &call.name);
-        let (mut pending, mut messages) = Pending::new(self, subject.clone());
+        let (mut pending, mut messages) = PendingCall::new(self, subject.clone());
         let (reply, arguments) = (pending.inbox.clone(), call.arguments.to_bytes());
         context.mark_sent();
         let sent = client.publish_with_reply_and_headers(subject, reply, call_headers(&call.meta), arguments);
@@ -154,8 +159,8 @@ impl Caller {
             _ => failed(format!("the call cannot be sent: {error}")),
         })?;
         let mut heard = Instant::now();
-        let went = loop {
-            let went = tokio::select! {
+        let outcome = loop {
+            let outcome = tokio::select! {
                 biased;
                 Some(message) = messages.recv() => {
                     heard = Instant::now();
@@ -163,20 +168,25 @@ impl Caller {
                 }
                 () = sleep(TICK) => self.silence(heard, &host.host, &pending.subject),
             };
-            if let Some(went) = went {
-                break went;
+            if let Some(outcome) = outcome {
+                break outcome;
             }
         };
-        pending.is_over = !matches!(went, Ok(Went::Lost(_)));
+        pending.is_over = !matches!(outcome, Ok(AttemptOutcome::Lost(_)));
         context.mark_answered();
-        if matches!(went, Ok(Went::Answered(_)) | Err(_)) {
+        if matches!(outcome, Ok(AttemptOutcome::Answered(_)) | Err(_)) {
             context.answered_by(&host.host);
         }
-        went
+        outcome
     }
 
     /// What has become of a call that was last heard at that time, if it is over.
-    fn silence(&self, heard: Instant, host: &str, subject: &str) -> Option<Result<Went, ToolError>> {
+    fn silence(
+        &self,
+        heard: Instant,
+        host: &str,
+        subject: &str,
+    ) -> Option<Result<AttemptOutcome, ToolError>> {
         let (since, limit) = match self.connection.up() {
             // While the connection was down, nothing could be heard.
             Some(up) => (heard.max(up), SILENCE),
@@ -193,7 +203,7 @@ impl Caller {
             }
             _ => {
                 let seconds = silence.as_secs_f64();
-                Ok(Went::Lost(format!("nothing was heard from host `{host}` for {seconds:.1} s")))
+                Ok(AttemptOutcome::Lost(format!("nothing was heard from host `{host}` for {seconds:.1} s")))
             }
         })
     }
@@ -206,21 +216,21 @@ fn is_read_only(tool: &ToolSpec) -> bool {
 }
 
 /// Handles a message about a call; returns what has become of the call, if it is over.
-fn read(message: Message, host: &str, context: &CallContext) -> Option<Result<Went, ToolError>> {
+fn read(message: Message, host: &str, context: &CallContext) -> Option<Result<AttemptOutcome, ToolError>> {
     if message.status == Some(StatusCode::NO_RESPONDERS) {
-        return Some(Ok(Went::Absent));
+        return Some(Ok(AttemptOutcome::Unreachable));
     }
     Some(Ok(match header(&message, KIND)? {
         kind::ANSWER => match RawJson::parse(message.payload) {
-            Ok(result) => Went::Answered(result),
+            Ok(result) => AttemptOutcome::Answered(result),
             Err(error) => {
                 return Some(Err(failed(format!("the answer of host `{host}` is not JSON: {error}"))));
             }
         },
         kind::ERROR => return Some(Err(read_error(&message))),
-        kind::BUSY => Went::Busy,
-        kind::GONE => Went::Gone,
-        kind::ENDED => Went::Lost("the host has ended".into()),
+        kind::BUSY => AttemptOutcome::Busy,
+        kind::GONE => AttemptOutcome::Gone,
+        kind::ENDED => AttemptOutcome::Lost("the host has ended".into()),
         kind::PROGRESS => {
             let Progress { progress, total, message } = serde_json::from_slice(&message.payload).ok()?;
             context.progress(progress, total, message.as_deref());
@@ -231,15 +241,15 @@ fn read(message: Message, host: &str, context: &CallContext) -> Option<Result<We
 }
 
 /// A call without an answer so far. Dropping it cancels the call at its host.
-struct Pending<'a> {
-    caller: &'a Caller,
+struct PendingCall<'a> {
+    caller: &'a CallerState,
     subject: String,
     inbox: String,
     is_over: bool,
 }
 
-impl<'a> Pending<'a> {
-    fn new(caller: &'a Caller, subject: String) -> (Self, mpsc::UnboundedReceiver<Message>) {
+impl<'a> PendingCall<'a> {
+    fn new(caller: &'a CallerState, subject: String) -> (Self, mpsc::UnboundedReceiver<Message>) {
         let (sender, messages) = mpsc::unbounded_channel();
         let inbox = format!("{}.{:x}", caller.inbox, fastrand::u64(..));
         caller.pending().insert(inbox.clone(), sender);
@@ -247,7 +257,7 @@ impl<'a> Pending<'a> {
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         self.caller.pending().remove(&self.inbox);
         if !self.is_over {

@@ -71,7 +71,7 @@ impl ConnectFiles {
 
 /// A connection to a NATS server. A lost one is made again, to another server of the cluster if necessary.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct NatsConnection {
     pub(crate) client: Client,
     /// The servers, without secrets.
     pub(crate) url: String,
@@ -106,7 +106,7 @@ impl Status {
     }
 }
 
-impl Connection {
+impl NatsConnection {
     /// Connects; `name` is shown in the server's reports.
     pub(crate) async fn open(
         options: ConnectOptions,

@@ -53,7 +53,7 @@ pub struct LiveHost {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KnownHost {
     hello: Hello,
     seen: Instant,
     tools: ToolList,
@@ -72,7 +72,7 @@ pub(crate) struct Union {
 /// The hosts by instance, and their union.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    hosts: BTreeMap<String, Entry>,
+    hosts: BTreeMap<String, KnownHost>,
     /// When a host last disappeared.
     lost: Option<Instant>,
     pub(crate) union: Arc<Union>,
@@ -81,15 +81,15 @@ pub(crate) struct Directory {
 impl Directory {
     /// Notes that a host is live; returns whether its tools have to be requested.
     pub(crate) fn note(&mut self, hello: &Hello) -> bool {
-        let Some(entry) = self.hosts.get_mut(&hello.instance) else { return true };
-        entry.seen = Instant::now();
-        entry.hello.revision < hello.revision
+        let Some(host) = self.hosts.get_mut(&hello.instance) else { return true };
+        host.seen = Instant::now();
+        host.hello.revision < hello.revision
     }
 
     /// Stores a host's tools, unless newer ones are known.
     pub(crate) fn add(&mut self, hello: Hello, tools: ToolList) {
         if self.note(&hello) {
-            self.hosts.insert(hello.instance.clone(), Entry { hello, seen: Instant::now(), tools });
+            self.hosts.insert(hello.instance.clone(), KnownHost { hello, seen: Instant::now(), tools });
         }
     }
 
@@ -110,26 +110,26 @@ impl Directory {
 
     /// Removes hosts that have not been seen for long.
     pub(crate) fn sweep(&mut self, now: Instant) {
-        self.hosts.retain(|_, entry| now.saturating_duration_since(entry.seen) < SILENCE);
+        self.hosts.retain(|_, host| now.saturating_duration_since(host.seen) < SILENCE);
     }
 
     pub(crate) fn live(&self) -> Vec<LiveHost> {
-        let live = |entry: &Entry| LiveHost {
-            name: entry.hello.host.clone(),
-            instance: entry.hello.instance.clone(),
-            version: entry.hello.version.clone(),
-            tools: entry.tools.len(),
+        let live = |host: &KnownHost| LiveHost {
+            name: host.hello.host.clone(),
+            instance: host.hello.instance.clone(),
+            version: host.hello.version.clone(),
+            tools: host.tools.len(),
         };
         self.hosts.values().map(live).collect()
     }
 
     /// The hosts at `address`.
     pub(crate) fn at(&self, address: &Address) -> impl Iterator<Item = (&Hello, &ToolList)> {
-        let at = |entry: &&Entry| match address {
-            Address::One(name) => entry.hello.host == *name,
+        let at = |host: &&KnownHost| match address {
+            Address::One(name) => host.hello.host == *name,
             Address::Any | Address::All => true,
         };
-        self.hosts.values().filter(at).map(|entry| (&entry.hello, &entry.tools))
+        self.hosts.values().filter(at).map(|host| (&host.hello, &host.tools))
     }
 
     /// Combines the tools of the hosts at `address`; returns whether the list has changed. If hosts describe a

@@ -8,7 +8,7 @@ use toolbridge_core::tool::RawJson;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Content<'a> {
+struct ResultContent<'a> {
     #[serde(borrow)]
     content: Vec<&'a RawValue>,
 }
@@ -23,7 +23,7 @@ pub(crate) fn join(answers: &[(String, Result<RawJson, ToolError>)]) -> Result<R
         let (what, shown) = match answer {
             Ok(result) => {
                 blocks.push(block(format!("{host}:")));
-                let Content { content } = result.decode().unwrap_or_default();
+                let ResultContent { content } = result.decode().unwrap_or_default();
                 blocks.extend(content.into_iter().map(|block| block.get().to_owned()));
                 ("result", result.to_string())
             }

@@ -22,8 +22,8 @@ use toolbridge_core::trace::{Process, Tracer, trace_path};
 use tracing::Instrument as _;
 
 use crate::NatsError;
-use crate::connection::Connection;
-use crate::run::Run;
+use crate::connection::NatsConnection;
+use crate::received_call::ReceivedCall;
 use crate::wire::{Hello, KIND, QUEUE, Subjects, header, kind};
 
 /// The default limit of parallel calls.
@@ -118,9 +118,9 @@ impl HostBuilder {
         let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host = self.host.filter(|name| !name.is_empty()).unwrap_or_else(machine);
         let shown = format!("toolbridge host {host} of {}", self.name);
-        let connection = Connection::open(self.options, &self.url, shown).await?;
+        let connection = NatsConnection::open(self.options, &self.url, shown).await?;
         let ended = CancellationToken::new();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(HostState {
             connection,
             subjects,
             name: host,
@@ -160,7 +160,7 @@ impl HostBuilder {
 /// ```
 #[derive(Debug)]
 pub struct Host {
-    shared: Arc<Shared>,
+    shared: Arc<HostState>,
     drain: Duration,
 }
 
@@ -217,8 +217,8 @@ impl Drop for Host {
 
 /// State shared by all tasks of a host.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) connection: Connection,
+pub(crate) struct HostState {
+    pub(crate) connection: NatsConnection,
     subjects: Subjects,
     /// The host's name.
     pub(crate) name: String,
@@ -234,7 +234,7 @@ pub(crate) struct Shared {
     tasks: TaskTracker,
 }
 
-impl Shared {
+impl HostState {
     fn calls(&self) -> MutexGuard<'_, HashMap<String, (CancellationToken, bool)>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,7 +254,7 @@ impl Shared {
             Some(_) => return,
         };
         let tool = request.message.subject.rsplit('.').next().unwrap_or_default();
-        let run = Run {
+        let call = ReceivedCall {
             host: Arc::clone(self),
             id: request.message.reply.as_ref().map(ToString::to_string).unwrap_or_default(),
             tool: percent_decode_str(tool).decode_utf8_lossy().into_owned(),
@@ -262,14 +262,14 @@ impl Shared {
             is_plain,
             cancelled: self.ended.child_token(),
         };
-        let begun = self.begin(&run);
+        let begun = self.begin(&call);
         let running = async move {
             match begun {
                 Ok(()) => {
-                    run.call().await;
-                    run.host.calls().remove(&run.id);
+                    call.run().await;
+                    call.host.calls().remove(&call.id);
                 }
-                Err((kind, reason)) => run.refuse(kind, reason).await,
+                Err((kind, reason)) => call.refuse(kind, reason).await,
             }
         };
         self.tasks.spawn(running.in_current_span());
@@ -277,15 +277,17 @@ impl Shared {
 
     /// Notes a call; an error says why it does not run here. Plain clients do not try another host, so their calls
     /// wait here for a while.
-    fn begin(&self, run: &Run) -> Result<(), (&'static str, &'static str)> {
+    fn begin(&self, call: &ReceivedCall) -> Result<(), (&'static str, &'static str)> {
         let tools = self.dispatcher.source().tools();
-        let Some(tool) = tools.get(&run.tool) else { return Err((kind::GONE, "this host has no such tool")) };
+        let Some(tool) = tools.get(&call.tool) else {
+            return Err((kind::GONE, "this host has no such tool"));
+        };
         if self.closing.is_cancelled() {
             return Err((kind::GONE, "this host is ending"));
         }
         let mut calls = self.calls();
         let exclusive = calls.values().filter(|(_, is_exclusive)| *is_exclusive).count();
-        let is_full = if run.is_plain {
+        let is_full = if call.is_plain {
             calls.len() >= self.max_calls.saturating_mul(MAX_WAITING)
         } else {
             // Exclusive calls wait for each other, and only one runs; a second one finds another host.
@@ -294,7 +296,7 @@ impl Shared {
         if is_full {
             return Err((kind::BUSY, "this host is full"));
         }
-        calls.insert(run.id.clone(), (run.cancelled.clone(), tool.exclusive));
+        calls.insert(call.id.clone(), (call.cancelled.clone(), tool.exclusive));
         Ok(())
     }
 
@@ -313,7 +315,7 @@ impl Shared {
 
 /// Receives what callers send.
 struct Receiver {
-    host: Arc<Shared>,
+    host: Arc<HostState>,
     service: Service,
     hello: Hello,
     changes: Changes,
@@ -327,7 +329,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    async fn open(host: &Arc<Shared>, info: ServerInfo) -> Result<Self, NatsError> {
+    async fn open(host: &Arc<HostState>, info: ServerInfo) -> Result<Self, NatsError> {
         let (client, subjects) = (&host.connection.client, &host.subjects);
         let ended = |_| NatsError::Ended;
         let start = |version: String| {

@@ -31,7 +31,7 @@ mod directory;
 mod error;
 mod fan_out;
 mod host;
-mod run;
+mod received_call;
 mod tools;
 mod wire;
 

@@ -21,7 +21,7 @@ use toolbridge_core::{CallContext, ToolSource};
 use tracing::Instrument as _;
 
 use crate::NatsError;
-use crate::connection::Connection;
+use crate::connection::NatsConnection;
 use crate::directory::{Address, Directory, LiveHost, Union};
 use crate::wire::{Hello, Subjects};
 
@@ -57,7 +57,7 @@ const LIST: Duration = Duration::from_secs(5);
 /// may have run.
 #[derive(Debug)]
 pub struct Tools {
-    caller: Arc<Caller>,
+    caller: Arc<CallerState>,
     _following: AbortOnDropHandle<()>,
 }
 
@@ -89,13 +89,13 @@ impl ToolsBuilder {
     async fn connect(self) -> Result<Tools, NatsError> {
         let subjects = Subjects::new(&self.name)?;
         let shown = format!("toolbridge caller of {}", self.name);
-        let connection = Connection::open(self.options, &self.url, shown).await?;
+        let connection = NatsConnection::open(self.options, &self.url, shown).await?;
         let (client, ended) = (&connection.client, |_| NatsError::Ended);
         let inbox = client.new_inbox();
         let answers = client.subscribe(format!("{inbox}.*")).await.map_err(ended)?;
         let news = client.subscribe(subjects.news()).await.map_err(ended)?;
         let mut messages = select(answers, news);
-        let caller = Arc::new(Caller {
+        let caller = Arc::new(CallerState {
             address: self.address,
             directory: Mutex::default(),
             changed: watch::Sender::default(),
@@ -182,8 +182,8 @@ type PendingCalls = HashMap<String, mpsc::UnboundedSender<Message>>;
 
 /// State shared by all calls.
 #[derive(Debug)]
-pub(crate) struct Caller {
-    pub(crate) connection: Connection,
+pub(crate) struct CallerState {
+    pub(crate) connection: NatsConnection,
     pub(crate) subjects: Subjects,
     pub(crate) address: Address,
     /// The begin of all inboxes, which share one subscription.
@@ -195,7 +195,7 @@ pub(crate) struct Caller {
     pub(crate) look_around: Notify,
 }
 
-impl Caller {
+impl CallerState {
     pub(crate) fn directory(&self) -> MutexGuard<'_, Directory> {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
     }

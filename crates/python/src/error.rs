@@ -109,9 +109,7 @@ impl From<DocsError> for Error {
 impl From<ServerError> for Error {
     fn from(error: ServerError) -> Self {
         let class = match &error {
-            ServerError::Config { .. }
-            | ServerError::Start { fault: ServerFault::Url(_), .. }
-            | ServerError::Registration(_) => INVALID,
+            ServerError::Config { .. } | ServerError::Start { fault: ServerFault::Url(_), .. } => INVALID,
             _ => "McpServerError",
         };
         Self(make(class, &error.to_string(), Attributes { hint: error.hint(), ..Attributes::default() }))

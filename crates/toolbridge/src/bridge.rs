@@ -42,7 +42,7 @@ pub fn run_bridge_if_asked() {
 /// code is 1.
 #[must_use]
 pub fn run_bridge(socket: &Path, schema: &Path, trace: Option<&Path>) -> ExitCode {
-    exit_code(serve(|| Ok((Remote::open(socket, schema)?, own_server_info())), trace))
+    serve(|| Ok((Remote::open(socket, schema)?, own_server_info())), trace)
 }
 
 /// The names for [`run_attach`], if the command line is exactly `<program> attach <name>…`.
@@ -66,11 +66,24 @@ pub fn run_attach(names: Vec<String>, trace: Option<&Path>) -> ExitCode {
         let info = attached.info();
         Ok((attached, info))
     };
-    exit_code(serve(attached, trace))
+    serve(attached, trace)
 }
 
-fn exit_code(done: Result<(), Box<dyn Error>>) -> ExitCode {
-    match done {
+fn serve<S: ToolSource>(
+    open: impl FnOnce() -> Result<(S, ServerInfo), IpcError>,
+    trace: Option<&Path>,
+) -> ExitCode {
+    // Any error type: it is only printed.
+    let serve = || -> Result<(), Box<dyn Error>> {
+        let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
+        let runtime = small_runtime()?;
+        // Inside the runtime, so that it follows its session from the start.
+        let inside = runtime.enter();
+        let (source, info) = open()?;
+        drop(inside);
+        Ok(stdio::serve(runtime, Arc::new(source), info, tracer)?)
+    };
+    match serve() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Not `eprintln`, which panics if stderr is closed.
@@ -78,18 +91,4 @@ fn exit_code(done: Result<(), Box<dyn Error>>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Any error type: it is only printed.
-fn serve<S: ToolSource>(
-    open: impl FnOnce() -> Result<(S, ServerInfo), IpcError>,
-    trace: Option<&Path>,
-) -> Result<(), Box<dyn Error>> {
-    let tracer = Tracer::open(Process::Bridge, trace_path(trace).as_deref())?;
-    let runtime = small_runtime()?;
-    // Inside the runtime, so that it follows its session from the start.
-    let inside = runtime.enter();
-    let (source, info) = open()?;
-    drop(inside);
-    Ok(stdio::serve(runtime, Arc::new(source), info, tracer)?)
 }

@@ -21,7 +21,7 @@ use rustix::process::{
     kill_process_group, setrlimit, wait, waitid,
 };
 use tokio::signal::unix::{self, SignalKind};
-use toolbridge_core::process::guard::{COMMAND, HURRY, ROOM, die_with_parent};
+use toolbridge_core::process::guard::{COMMAND, HURRY, SCRATCH_DIRECTORY, die_with_parent};
 
 use crate::stdio::{outside_runtime, small_runtime};
 
@@ -64,7 +64,7 @@ pub fn run_guard_if_asked() {
             _ = writeln!(io::stderr(), "cannot start `{}`: {error}", Path::new(&program).display());
         }
         // The parent removes it too, but it may exit before that.
-        remove_room();
+        remove_scratch_directory();
         match guarded {
             Ok(ended) => end_like(ended),
             Err(_) => std::process::exit(NOT_STARTED),
@@ -103,7 +103,7 @@ impl Guardian {
             return Err(io::Error::other("the parent process has exited"));
         }
         let mut command = Command::new(program);
-        command.args(args).env_remove(ROOM).process_group(0);
+        command.args(args).env_remove(SCRATCH_DIRECTORY).process_group(0);
         die_with_parent(&mut command);
         let cli = Pid::from_child(&command.spawn()?);
         close_stdio();
@@ -188,16 +188,16 @@ impl Guardian {
     }
 }
 
-/// Removes the request's directory, which is no longer used, and its parent if that is empty.
-fn remove_room() {
-    let Some(room) = std::env::var_os(ROOM).map(PathBuf::from) else { return };
+/// Removes the request's scratch directory, which is no longer used, and its parent if that is empty.
+fn remove_scratch_directory() {
+    let Some(scratch) = std::env::var_os(SCRATCH_DIRECTORY).map(PathBuf::from) else { return };
     let begins = |path: Option<&Path>, with: &str| {
         path.and_then(Path::file_name).is_some_and(|name| name.to_string_lossy().starts_with(with))
     };
     // Check the names again before removing a whole directory: nothing else is named like this.
-    if begins(Some(&room), "run-") && begins(room.parent(), "toolbridge-") {
-        _ = std::fs::remove_dir_all(&room);
-        room.parent().map(std::fs::remove_dir);
+    if begins(Some(&scratch), "run-") && begins(scratch.parent(), "toolbridge-") {
+        _ = std::fs::remove_dir_all(&scratch);
+        scratch.parent().map(std::fs::remove_dir);
     }
 }
 

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::client::expand::expand;
 use crate::client::target::{McpServerBuilder, without_secrets};
 use crate::client::{McpServer, ServerError};
 
@@ -42,14 +41,14 @@ type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
-struct File {
-    mcp_servers: BTreeMap<String, Entry>,
+struct ConfigFile {
+    mcp_servers: BTreeMap<String, ServerEntry>,
 }
 
 /// The entry of one server.
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
-struct Entry {
+struct ServerEntry {
     #[serde(rename = "type")]
     kind: Option<String>,
     command: Option<String>,
@@ -64,7 +63,7 @@ struct Entry {
 
 /// The servers of a file; or what is wrong, and where. Values are left out: they may be secret.
 fn read(text: &str, variables: Variables<'_>) -> Result<Vec<McpServerBuilder>, String> {
-    let file: File = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text))
+    let file: ConfigFile = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text))
         .map_err(|error| {
             let (place, reason) = (error.path().to_string(), error.inner().to_string());
             match reason.rsplit_once(", expected ") {
@@ -74,11 +73,11 @@ fn read(text: &str, variables: Variables<'_>) -> Result<Vec<McpServerBuilder>, S
                 _ => format!("it is not a configuration: {reason}"),
             }
         })?;
-    let named = |(name, entry): (String, Entry)| Ok(entry.server(&name, variables)?.name(name));
+    let named = |(name, entry): (String, ServerEntry)| Ok(entry.server(&name, variables)?.name(name));
     file.mcp_servers.into_iter().map(named).collect()
 }
 
-impl Entry {
+impl ServerEntry {
     fn server(self, name: &str, variables: Variables<'_>) -> Result<McpServerBuilder, String> {
         let wrong = |reason: &str| Err(format!("at `mcpServers.{name}`: {reason}"));
         let expanded = |member: &str, text: &str| {
@@ -122,6 +121,28 @@ impl Entry {
             )),
         }
     }
+}
+
+/// Replaces `${VARIABLE}` and `${VARIABLE:-default}` by their values, as the CLI does. The error is the name of a variable without value and default.
+fn expand(text: &str, variables: Variables<'_>) -> Result<String, String> {
+    let mut expanded = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((inside, behind)) = after.split_once('}') else { break };
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        expanded.push_str(before);
+        match (variables(name), default) {
+            (Some(value), _) => expanded.push_str(&value),
+            (None, Some(default)) => expanded.push_str(default),
+            (None, None) if name.is_empty() => expanded.push_str("${}"),
+            (None, None) => return Err(name.to_owned()),
+        }
+        rest = behind;
+    }
+    Ok(expanded + rest)
 }
 
 #[cfg(test)]
@@ -206,5 +227,32 @@ mod tests {
             command.get_args().eq(["value"])
                 && command.get_envs().eq([("K".as_ref(), Some("value".as_ref()))])
         );
+    }
+
+    #[test]
+    fn variables_and_defaults_are_put_in() {
+        let variables = |name: &str| match name {
+            "A" => Some("1".into()),
+            "EMPTY" => Some(String::new()),
+            "NESTED" => Some("${A}".into()),
+            _ => None,
+        };
+        let rows = [
+            ("plain", Ok("plain")),
+            ("${A}", Ok("1")),
+            ("a${A}b${A}c", Ok("a1b1c")),
+            ("${NO:-d}${NO:-}", Ok("d")),
+            ("${NO:-http://h:-1}", Ok("http://h:-1")),
+            ("${A:-d}", Ok("1")),
+            ("[${EMPTY:-d}]", Ok("[]")),
+            ("${NESTED}", Ok("${A}")),
+            ("$A {A} ${A", Ok("$A {A} ${A")),
+            ("x ${NO}", Err("NO")),
+            ("${} ${A}", Ok("${} 1")),
+        ];
+        for (text, want) in rows {
+            let want = want.map(str::to_owned).map_err(str::to_owned);
+            assert_eq!(expand(text, &variables), want, "{text}");
+        }
     }
 }

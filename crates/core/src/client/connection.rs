@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::client::ServerFault;
 use crate::client::http::HttpError;
-use crate::client::incoming::{Incoming, text_of};
+use crate::client::interceptor::{Interceptor, text_of};
 use crate::process::child::Group;
 use crate::trace::Outcome;
 use crate::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolError, ToolList};
@@ -27,10 +27,10 @@ const MAX_PAGES: usize = 1000;
 
 /// One connection, until it ends.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ServerConnection {
     pub(crate) server: Arc<str>,
     pub(crate) peer: Peer<RoleClient>,
-    pub(crate) incoming: Arc<Incoming>,
+    pub(crate) interceptor: Arc<Interceptor>,
     /// The reason of its end, once it has ended.
     pub(crate) end: watch::Sender<Option<Arc<str>>>,
     /// The process, if there is one.
@@ -56,7 +56,7 @@ impl From<RequestError> for ServerFault {
     }
 }
 
-impl Connection {
+impl ServerConnection {
     /// Whether the connection has ended, even if the reason is not known yet.
     pub(crate) fn is_over(&self) -> bool {
         self.end.borrow().is_some() || self.process.as_ref().is_some_and(|process| process.has_ended())
@@ -166,10 +166,10 @@ impl Connection {
         mut handle: RequestHandle<RoleClient>,
         progress: Option<CallContext>,
     ) -> (Result<ServerResult, ServiceError>, bool) {
-        let (dropped, incoming) = (CancellationToken::new(), Arc::clone(&self.incoming));
+        let (dropped, interceptor) = (CancellationToken::new(), Arc::clone(&self.interceptor));
         let _guard = dropped.clone().drop_guard();
         if let Some(context) = progress {
-            incoming.reports().insert(handle.progress_token.clone(), context);
+            interceptor.reports().insert(handle.progress_token.clone(), context);
         }
         let waiting = tokio::spawn(async move {
             let answer = tokio::select! {
@@ -177,8 +177,8 @@ impl Connection {
                 answer = &mut handle.rx => Some(answer),
                 () = dropped.cancelled() => None,
             };
-            incoming.reports().remove(&handle.progress_token);
-            let was_written = incoming.written().remove(&handle.id);
+            interceptor.reports().remove(&handle.progress_token);
+            let was_written = interceptor.written().remove(&handle.id);
             let answer = match answer {
                 Some(answer) => answer.unwrap_or(Err(ServiceError::TransportClosed)),
                 None => handle.cancel(None).await.and(Err(ServiceError::TransportClosed)),

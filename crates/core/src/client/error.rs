@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
 
-use crate::{Hint, RegistrationError, show_hint};
+use crate::{Hint, show_hint};
 
 /// Why servers could not be started. It never contains headers or variables.
 #[non_exhaustive]
@@ -23,8 +23,6 @@ pub enum ServerError {
         /// The system's error; or what is wrong, and where.
         reason: String,
     },
-    /// The tools of several servers cannot be joined.
-    Registration(RegistrationError),
 }
 
 /// What is wrong with a server.
@@ -102,7 +100,6 @@ impl fmt::Display for ServerError {
         match self {
             Self::Start { server, fault } => write!(f, "MCP server `{server}`: {fault}"),
             Self::Config { path, reason } => write!(f, "cannot use `{}`: {reason}", path.display()),
-            Self::Registration(error) => error.fmt(f),
         }
     }
 }
@@ -116,7 +113,6 @@ impl Hint for ServerError {
             Self::Config { .. } => {
                 Some("give a file as the CLI has it: `{\"mcpServers\": {\"time\": {\"command\": \"uvx\"}}}`")
             }
-            Self::Registration(error) => error.hint(),
         }
     }
 }
@@ -149,11 +145,5 @@ impl ServerFault {
             }
             Self::Connect { error: ConnectError::Status(_), .. } => "look at the server's own log",
         }
-    }
-}
-
-impl From<RegistrationError> for ServerError {
-    fn from(error: RegistrationError) -> Self {
-        Self::Registration(error)
     }
 }

@@ -29,7 +29,7 @@ use rmcp::transport::{StreamableHttpClientTransport, Transport};
 use rustls::crypto::ring;
 use sse_stream::{Sse, SseStream};
 
-use crate::client::incoming::Incoming;
+use crate::client::interceptor::Interceptor;
 use crate::client::target::UrlTarget;
 use crate::client::{ConnectError, ServerFault};
 use crate::mcp::MAX_LINE_BYTES;
@@ -50,13 +50,13 @@ pub(crate) type HttpError = StreamableHttpError<ConnectError>;
 #[derive(Clone)]
 struct Http {
     client: Client,
-    incoming: Arc<Incoming>,
+    interceptor: Arc<Interceptor>,
 }
 
 /// A transport to a URL. Does not connect yet.
 pub(crate) fn connect(
     target: &UrlTarget,
-    incoming: Arc<Incoming>,
+    interceptor: Arc<Interceptor>,
 ) -> Result<impl Transport<RoleClient, Error = HttpError> + 'static, ServerFault> {
     if !Url::parse(&target.url).is_ok_and(|url| ["http", "https"].contains(&url.scheme())) {
         let reason = format!("`{}` does not begin with `http` or `https`, or is not a URL", target.shown);
@@ -81,7 +81,7 @@ pub(crate) fn connect(
         .map_err(|error| ServerFault::Url(crate::tool::with_causes(&error)))?;
     let config =
         StreamableHttpClientTransportConfig::with_uri(target.url.as_str()).max_concurrent_requests(MAX_CALLS);
-    Ok(StreamableHttpClientTransport::with_client(Http { client, incoming }, config))
+    Ok(StreamableHttpClientTransport::with_client(Http { client, interceptor }, config))
 }
 
 /// Only redirects on the same host, since the headers are sent along, and only those that keep the method.
@@ -139,10 +139,10 @@ async fn text(response: Response) -> Result<Bytes, ConnectError> {
 impl Http {
     /// The events of a response, without those that are not for rmcp.
     fn events(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
-        let incoming = Arc::clone(&self.incoming);
+        let interceptor = Arc::clone(&self.interceptor);
         let events = SseStream::new(body(response).map_err(io::Error::other)).map(move |event| {
             let mut event = event?;
-            event.data = event.data.and_then(|data| match incoming.read(data.as_bytes()) {
+            event.data = event.data.and_then(|data| match interceptor.read(data.as_bytes()) {
                 Ok(message) => serde_json::to_string(&message?).ok(),
                 Err(_) => Some(data),
             });
@@ -199,7 +199,7 @@ impl StreamableHttpClient for Http {
         if !is_json {
             return Err(ConnectError::NotMcp(kind).into());
         }
-        match self.incoming.read(&text(response).await?) {
+        match self.interceptor.read(&text(response).await?) {
             Ok(Some(message)) => Ok(StreamableHttpPostResponse::Json(message, session)),
             _ => Err(ConnectError::NotMcp("JSON that is not MCP".into()).into()),
         }

@@ -16,13 +16,13 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::client::incoming::Incoming;
+use crate::client::interceptor::Interceptor;
 use crate::mcp::MAX_LINE_BYTES;
 
 /// The transport. Dropping it closes the server's stdin.
 pub(crate) struct Lines {
     server: Arc<str>,
-    incoming: Arc<Incoming>,
+    interceptor: Arc<Interceptor>,
     /// Lines for the server, with the id of the request in them.
     stdin: mpsc::UnboundedSender<(Vec<u8>, Option<RequestId>)>,
     stdout: BufReader<pipe::Receiver>,
@@ -36,12 +36,12 @@ pub(crate) struct Lines {
 impl Lines {
     pub(crate) fn new(
         server: Arc<str>,
-        incoming: Arc<Incoming>,
+        interceptor: Arc<Interceptor>,
         mut stdin: pipe::Sender,
         stdout: pipe::Receiver,
     ) -> Self {
         let (send, mut unwritten) = mpsc::unbounded_channel::<(Vec<u8>, Option<RequestId>)>();
-        let requests = Arc::clone(&incoming);
+        let requests = Arc::clone(&interceptor);
         let writer = tokio::spawn(async move {
             while let Some((line, id)) = unwritten.recv().await {
                 // Before, because the answer may come at once.
@@ -56,7 +56,7 @@ impl Lines {
         });
         Self {
             server,
-            incoming,
+            interceptor,
             stdin: send,
             stdout: BufReader::with_capacity(64 * 1024, stdout),
             line: Vec::new(),
@@ -102,7 +102,7 @@ impl Transport<RoleClient> for Lines {
                 }
                 return None;
             }
-            match self.incoming.read(&line) {
+            match self.interceptor.read(&line) {
                 Ok(Some(message)) => return Some(message),
                 Err(error) if !mem::replace(&mut self.has_warned, true) => tracing::warn!(
                     server, bytes, %error,

@@ -1,18 +1,16 @@
 //! Any MCP server as a source of tools: a child process, or a URL.
 //!
-//! rmcp implements the protocol. Results of calls bypass its types and stay as they were written (`incoming.rs`).
+//! rmcp implements the protocol. Results of calls bypass its types and stay as they were written (`interceptor.rs`).
 
 mod config;
 mod connection;
 mod error;
-mod expand;
 mod http;
-mod incoming;
+mod interceptor;
 mod lines;
 mod open;
 mod process;
 mod server;
-mod stderr;
 mod target;
 
 pub use error::{ConnectError, ServerError, ServerFault};

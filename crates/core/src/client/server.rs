@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::client::connection::{Connection, failed};
-use crate::client::open::{Greeting, Link, open};
+use crate::client::connection::{ServerConnection, failed};
+use crate::client::open::{Link, open};
 use crate::client::process::{Process, exited};
 use crate::client::target::{CommandTarget, McpServerBuilder, Target, UrlTarget};
 use crate::client::{ServerError, ServerFault};
@@ -47,33 +47,27 @@ const STEADY: Duration = Duration::from_secs(10);
 /// [`changes`](ToolSource::changes). Dropping it stops the server: its stdin is closed, and if it does not
 /// exit, its process group gets SIGTERM and then SIGKILL.
 pub struct McpServer {
-    shared: Arc<Shared>,
+    supervisor: Arc<Supervisor>,
     keeper: AbortOnDropHandle<()>,
 }
 
-struct Shared {
+/// Starts a server, and knows its state and its tools.
+struct Supervisor {
     name: Arc<str>,
     target: Target,
     timeout: Duration,
-    now: watch::Sender<Now>,
-    process: Mutex<Running>,
+    state: watch::Sender<ServerState>,
     list: Mutex<ToolList>,
     changed: watch::Sender<()>,
 }
 
-/// The server's state.
-#[derive(Clone)]
-enum Now {
-    Up(Arc<Connection>),
+enum ServerState {
+    /// Connected; with the server's process, if it has one.
+    Up(Arc<ServerConnection>, Option<Process>),
     /// A start is under way, which has its own timeout. With the reason of the last end.
     Starting(Arc<str>),
     Down(Arc<str>),
-}
-
-/// The server's process, if it has one.
-enum Running {
-    Process(Option<Process>),
-    /// Stopped for good.
+    /// For good.
     Stopped,
 }
 
@@ -94,32 +88,32 @@ impl McpServer {
     }
 
     pub(crate) async fn open(name: Arc<str>, target: Target, timeout: Duration) -> Result<Self, ServerError> {
-        let shared = Arc::new(Shared {
+        let supervisor = Arc::new(Supervisor {
             name,
             target,
             timeout,
-            now: watch::Sender::new(Now::Starting("it is being started".into())),
-            process: Mutex::new(Running::Process(None)),
+            state: watch::Sender::new(ServerState::Starting("it is being started".into())),
             list: Mutex::default(),
             changed: watch::Sender::default(),
         });
-        let link = match shared.start(Greeting::Any).await {
+        let link = match supervisor.start(true).await {
             // Some servers exit on any method but `initialize`, or answer it wrongly.
-            Err(ServerFault::Ended(_) | ServerFault::Protocol(_)) => shared.start(Greeting::Initialize).await,
+            Err(ServerFault::Ended(_) | ServerFault::Protocol(_)) => supervisor.start(false).await,
             started => started,
         };
-        let link = link.map_err(|fault| shared.error(fault))?;
-        let keeper = AbortOnDropHandle::new(tokio::spawn(keep(Arc::clone(&shared), link)));
-        Ok(Self { shared, keeper })
+        let server = || supervisor.name.to_string();
+        let link = link.map_err(|fault| ServerError::Start { server: server(), fault })?;
+        let keeper = AbortOnDropHandle::new(tokio::spawn(keep(Arc::clone(&supervisor), link)));
+        Ok(Self { supervisor, keeper })
     }
 
     /// The server's name in errors and logs.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.shared.name
+        &self.supervisor.name
     }
 
-    /// The server info; `None` while the server is down. Instructions over 64 KB are cut.
+    /// The server info; `None` while the server is down.
     #[must_use]
     pub fn info(&self) -> Option<ServerInfo> {
         let said = self.peer_info()?;
@@ -137,25 +131,24 @@ impl McpServer {
     }
 
     fn peer_info(&self) -> Option<Arc<ServerPeerInfo>> {
-        let Now::Up(connection) = &*self.shared.now.borrow() else { return None };
+        let ServerState::Up(connection, _) = &*self.supervisor.state.borrow() else { return None };
         connection.peer.peer_info()
     }
 
     /// The server's process id, if it has a process that runs.
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
-        match &*self.shared.process() {
-            Running::Process(process) => process.as_ref().map(Process::id),
-            Running::Stopped => None,
+        match &*self.supervisor.state.borrow() {
+            ServerState::Up(_, process) => process.as_ref().map(Process::id),
+            _ => None,
         }
     }
 
     /// Stops the server and waits until it has ended. Later calls fail.
     pub async fn stop(&self) {
-        let running = mem::replace(&mut *self.shared.process(), Running::Stopped);
+        let before = self.supervisor.state.send_replace(ServerState::Stopped);
         self.keeper.abort();
-        self.shared.now.send_replace(Now::Down("it was stopped".into()));
-        if let Running::Process(Some(process)) = running {
+        if let ServerState::Up(_, Some(process)) = before {
             let mut exit = process.exit();
             drop(process);
             exited(&mut exit).await;
@@ -166,21 +159,17 @@ impl McpServer {
 impl Drop for McpServer {
     /// Needs no runtime: the keeper task may never run again.
     fn drop(&mut self) {
-        *self.shared.process() = Running::Stopped;
+        self.supervisor.state.send_replace(ServerState::Stopped);
     }
 }
 
 impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "McpServer({:?}, {:?})", self.name(), self.shared.target)
+        write!(f, "McpServer({:?}, {:?})", self.name(), self.supervisor.target)
     }
 }
 
-impl Shared {
-    fn process(&self) -> MutexGuard<'_, Running> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Supervisor {
     fn list(&self) -> MutexGuard<'_, ToolList> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,27 +181,31 @@ impl Shared {
         }
     }
 
-    fn error(&self, fault: ServerFault) -> ServerError {
-        ServerError::Start { server: self.name.to_string(), fault }
+    /// Enters a state, unless the server was stopped. The process of the state before is ended.
+    fn enter(&self, next: ServerState) {
+        self.state.send_if_modified(|state| {
+            let is_stopped = matches!(state, ServerState::Stopped);
+            if !is_stopped {
+                *state = next;
+            }
+            !is_stopped
+        });
     }
 
-    async fn start(&self, greeting: Greeting) -> Result<Link, ServerFault> {
-        let (link, list, process) = open(&self.name, &self.target, self.timeout, greeting).await?;
-        if let Running::Process(running) = &mut *self.process() {
-            *running = process;
-        }
+    async fn start(&self, discovers: bool) -> Result<Link, ServerFault> {
+        let (link, list, process) = open(&self.name, &self.target, self.timeout, discovers).await?;
         self.set_tools(list);
-        self.now.send_replace(Now::Up(Arc::clone(&link.connection)));
+        self.enter(ServerState::Up(Arc::clone(&link.connection), process));
         Ok(link)
     }
 
     /// Lists the tools again whenever they change, until the connection ends; returns the reason.
     async fn follow(&self, link: &mut Link) -> Arc<str> {
-        let (connection, changes) = (Arc::clone(&link.connection), Arc::clone(&link.changes));
+        let connection = Arc::clone(&link.connection);
         let mut ended = pin!(link.ended());
         loop {
             let change = async {
-                changes.notified().await;
+                connection.interceptor.tools_changed.notified().await;
                 connection.list().await
             };
             tokio::select! {
@@ -229,17 +222,19 @@ impl Shared {
     }
 
     /// The connection, as soon as there is one.
-    async fn connection(&self) -> Result<Arc<Connection>, ToolError> {
-        let mut now = self.now.subscribe();
-        let is_up = |now: &Now| matches!(now, Now::Up(connection) if !connection.is_over());
-        if timeout(CALL_PATIENCE, now.wait_for(is_up)).await.is_err() {
+    async fn connection(&self) -> Result<Arc<ServerConnection>, ToolError> {
+        let mut state = self.state.subscribe();
+        let is_up =
+            |state: &ServerState| matches!(state, ServerState::Up(connection, _) if !connection.is_over());
+        if timeout(CALL_PATIENCE, state.wait_for(is_up)).await.is_err() {
             // Starts that are under way may take longer.
-            _ = now.wait_for(|now| !matches!(now, Now::Starting(_))).await;
+            _ = state.wait_for(|state| !matches!(state, ServerState::Starting(_))).await;
         }
-        let why = match &*now.borrow() {
-            Now::Up(connection) if !connection.is_over() => return Ok(Arc::clone(connection)),
-            Now::Up(_) => "it has just ended".into(),
-            Now::Starting(why) | Now::Down(why) => Arc::clone(why),
+        let why = match &*state.borrow() {
+            ServerState::Up(connection, _) if !connection.is_over() => return Ok(Arc::clone(connection)),
+            ServerState::Up(..) => "it has just ended".into(),
+            ServerState::Starting(why) | ServerState::Down(why) => Arc::clone(why),
+            ServerState::Stopped => "it was stopped".into(),
         };
         let (server, seconds) = (&self.name, CALL_PATIENCE.as_secs());
         Err(failed(format!("MCP server `{server}` is down, and did not come back within {seconds} s: {why}")))
@@ -247,20 +242,20 @@ impl Shared {
 }
 
 /// Restarts a server whenever it ends.
-async fn keep(shared: Arc<Shared>, mut link: Link) {
+async fn keep(supervisor: Arc<Supervisor>, mut link: Link) {
     let mut pause = None;
     loop {
-        let (since, greeting) = (Instant::now(), link.greeting());
-        let mut why = shared.follow(&mut link).await;
+        let (since, discovers) = (Instant::now(), link.discovers());
+        let mut why = supervisor.follow(&mut link).await;
         drop(link);
         pause = pause.filter(|_| since.elapsed() < STEADY);
         link = loop {
-            let server = &*shared.name;
+            let server = &*supervisor.name;
             tracing::warn!(server, why = &*why, "an MCP server is down, and is started again");
-            shared.now.send_replace(Now::Down(Arc::clone(&why)));
+            supervisor.enter(ServerState::Down(Arc::clone(&why)));
             sleep(next(&mut pause)).await;
-            shared.now.send_replace(Now::Starting(why));
-            match shared.start(greeting).await {
+            supervisor.enter(ServerState::Starting(why));
+            match supervisor.start(discovers).await {
                 Ok(link) => break link,
                 Err(error) => why = error.to_string().into(),
             }
@@ -275,11 +270,11 @@ fn next(pause: &mut Option<Duration>) -> Duration {
 
 impl ToolSource for McpServer {
     fn tools(&self) -> ToolList {
-        self.shared.list().clone()
+        self.supervisor.list().clone()
     }
 
     fn changes(&self) -> Changes {
-        Changes::of(self.shared.changed.subscribe())
+        Changes::of(self.supervisor.changed.subscribe())
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
@@ -288,11 +283,11 @@ impl ToolSource for McpServer {
             if tools.get(&call.name).is_none() {
                 return Err(tools.not_found(call.name));
             }
-            match self.shared.connection().await?.call(call.clone(), context.clone()).await {
+            match self.supervisor.connection().await?.call(call.clone(), context.clone()).await {
                 Some(outcome) => outcome,
                 // The server had just ended. The call did not run, so the next process gets it.
-                None => self.shared.connection().await?.call(call, context).await.unwrap_or_else(|| {
-                    let server = &self.shared.name;
+                None => self.supervisor.connection().await?.call(call, context).await.unwrap_or_else(|| {
+                    let server = &self.supervisor.name;
                     Err(failed(format!(
                         "MCP server `{server}` ends before it can be called; the call did not run"
                     )))

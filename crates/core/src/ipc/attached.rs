@@ -1,7 +1,7 @@
 //! All named sessions of this user, as one source of tools.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::ipc::IpcError;
-use crate::ipc::dir_watch::DirWatch;
+use crate::ipc::dir_watch::dir_changed;
 use crate::ipc::names::{NamedSession, check_name, named_sessions, names_dirs, private_dir};
-use crate::ipc::remote::{Follower, Parent};
+use crate::ipc::remote::{Follower, RemoteSession, start_following};
 use crate::ipc::sweep::sweep_session;
 
 /// The tool that is offered when there are no others. Its name belongs to it, so that a permission for it is never one for
@@ -32,16 +32,17 @@ const WATCH_AGAIN: Duration = Duration::from_secs(5);
 /// their tools, [`changes`](ToolSource::changes) notifies.
 #[derive(Debug)]
 pub struct Attached {
-    shared: Arc<Shared>,
+    discovery: Arc<Discovery>,
     follower: Follower,
 }
 
+/// Finds the sessions.
 #[derive(Debug)]
-struct Shared {
+struct Discovery {
     /// Empty for all sessions.
     names: Vec<String>,
     dirs: Vec<PathBuf>,
-    now: RwLock<Arc<Now>>,
+    found: RwLock<Arc<Snapshot>>,
     /// Notified when a session has changed its tools.
     member_changed: Arc<watch::Sender<()>>,
     changed: watch::Sender<()>,
@@ -49,14 +50,14 @@ struct Shared {
 
 /// The sessions and tools at one moment.
 #[derive(Debug, Default)]
-struct Now {
+struct Snapshot {
     members: Vec<Member>,
     list: ToolList,
     /// For each name in `list`: the session that has the tool, and the tool's name there.
-    routes: HashMap<String, (Arc<Parent>, String)>,
+    routes: HashMap<String, (Arc<RemoteSession>, String)>,
 }
 
-type Member = (NamedSession, Arc<Parent>);
+type Member = (NamedSession, Arc<RemoteSession>);
 
 impl Attached {
     /// The sessions with those names; if there are none, all named sessions. It follows them from now on; outside
@@ -76,29 +77,29 @@ impl Attached {
     /// When a session cannot have such a name.
     pub fn in_dirs(names: Vec<String>, dirs: Vec<PathBuf>) -> Result<Self, IpcError> {
         names.iter().try_for_each(|name| check_name(name))?;
-        let shared = Shared {
+        let discovery = Discovery {
             names,
             dirs,
-            now: RwLock::default(),
+            found: RwLock::default(),
             member_changed: Arc::default(),
             changed: watch::Sender::default(),
         };
-        shared.look(&HashSet::new());
-        let attached = Self { shared: Arc::new(shared), follower: Follower::default() };
+        discovery.look(&HashSet::new());
+        let attached = Self { discovery: Arc::new(discovery), follower: Follower::default() };
         attached.follow();
         Ok(attached)
     }
 
     fn follow(&self) {
-        let shared = Arc::clone(&self.shared);
-        self.follower.start(|| async move { shared.follow().await });
+        let discovery = Arc::clone(&self.discovery);
+        start_following(&self.follower, || async move { discovery.follow().await });
     }
 
     /// The instructions of the current sessions, combined for one server.
     #[must_use]
     pub fn info(&self) -> ServerInfo {
-        let now = self.shared.now();
-        let instructions = newest(&now.members).filter_map(|(session, _)| {
+        let found = self.discovery.found();
+        let instructions = newest(&found.members).filter_map(|(session, _)| {
             Some(format!("{}: {}", session.name, session.server.instructions.as_ref()?))
         });
         let instructions = instructions.reduce(|all, next| all + "\n" + &next);
@@ -106,39 +107,39 @@ impl Attached {
     }
 }
 
-impl Shared {
-    fn now(&self) -> Arc<Now> {
-        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+impl Discovery {
+    fn found(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.found.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Looks for sessions again, except for those whose sockets are known to be `gone`.
     fn look(&self, gone: &HashSet<PathBuf>) {
-        let before = self.now();
+        let before = self.found();
         let wanted = |session: &NamedSession| self.names.is_empty() || self.names.contains(&session.name);
         let found = named_sessions(&self.dirs).into_iter();
         let found = found.filter(|session| wanted(session) && !gone.contains(&session.socket));
         let members = found.filter_map(|session| self.member(&before, session)).collect();
-        let mut now = Now::of(members, self.names.len() != 1);
+        let mut now = Snapshot::of(members, self.names.len() != 1);
         let is_same = now.list[..] == before.list[..];
         if is_same {
             now.list = before.list.clone();
         }
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
+        *self.found.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(now);
         if !is_same {
             self.changed.send_replace(());
         }
     }
 
-    /// The session with its parent; an already known session keeps it.
-    fn member(&self, before: &Now, session: NamedSession) -> Option<Member> {
+    /// The session with its connections; an already known session keeps them.
+    fn member(&self, before: &Snapshot, session: NamedSession) -> Option<Member> {
         if let Some((_, known)) = before.members.iter().find(|(old, _)| old.socket == session.socket) {
             return Some((session, Arc::clone(known)));
         }
         let changed = Arc::clone(&self.member_changed);
-        let parent = Parent::open(session.socket.clone(), session.schema.clone(), changed);
+        let remote = RemoteSession::open(session.socket.clone(), session.schema.clone(), changed);
         // It may just have ended.
-        let parent = parent.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?;
-        Some((session, Arc::new(parent)))
+        let remote = remote.inspect_err(|error| tracing::debug!(%error, "a session cannot be used")).ok()?;
+        Some((session, Arc::new(remote)))
     }
 
     /// Follows sessions as they start, end and change.
@@ -149,22 +150,26 @@ impl Shared {
         let mut changes = self.member_changed.subscribe();
         loop {
             // Created before looking, so that no later change is missed.
-            let watches: Vec<_> = self.dirs.iter().filter_map(|dir| watch(dir)).collect();
-            let is_blind = watches.len() < self.dirs.len();
             let mut news = JoinSet::new();
-            for watch in watches {
-                news.spawn(async move { watch.changed().await });
+            for dir in &self.dirs {
+                match private_dir(dir).and_then(|()| dir_changed(dir)) {
+                    Ok(waiting) => _ = news.spawn(waiting),
+                    Err(error) => {
+                        tracing::warn!(dir = %dir.display(), %error, "new sessions here will not be noticed");
+                    }
+                }
             }
+            let is_blind = news.len() < self.dirs.len();
             self.look(&gone);
-            let now = self.now();
+            let now = self.found();
             // A session that comes back is followed again; the remains of dead sessions have been removed.
             known.retain(|known| now.members.iter().any(|(session, _)| session.socket == *known));
             gone.retain(|socket: &PathBuf| socket.exists());
-            for (session, parent) in &now.members {
+            for (session, remote) in &now.members {
                 if known.insert(session.socket.clone()) {
-                    let (parent, socket) = (Arc::clone(parent), session.socket.clone());
+                    let (remote, socket) = (Arc::clone(remote), session.socket.clone());
                     followed.spawn(async move {
-                        parent.follow().await;
+                        remote.follow().await;
                         socket
                     });
                 }
@@ -181,54 +186,7 @@ impl Shared {
             }
         }
     }
-}
 
-fn watch(dir: &Path) -> Option<DirWatch> {
-    let blind =
-        |error: &_| tracing::warn!(dir = %dir.display(), %error, "new sessions here will not be noticed");
-    private_dir(dir).and_then(|()| DirWatch::new(dir)).inspect_err(blind).ok()
-}
-
-/// The newest session of each name. Sessions with the same name are in order, the newest first.
-fn newest(members: &[Member]) -> impl Iterator<Item = &Member> {
-    let mut known = HashSet::new();
-    members.iter().filter(move |(session, _)| known.insert(&session.name))
-}
-
-impl Now {
-    fn of(members: Vec<Member>, has_prefixes: bool) -> Self {
-        let mut specs = Vec::<ToolSpec>::new();
-        let mut routes = HashMap::new();
-        for (session, parent) in newest(&members) {
-            // No session's name contains `__` or ends with `_`, so no two sessions have a tool of the same name.
-            let prefix = if has_prefixes { format!("{}__", session.name) } else { String::new() };
-            for tool in parent.tools().iter() {
-                let Some(spec) = with_prefix(&prefix, tool) else { continue };
-                if spec.name == SESSIONS {
-                    let name = &session.name;
-                    tracing::warn!(
-                        "the tool `{SESSIONS}` of the session `{name}` is left out: `attach` has one of its own"
-                    );
-                    continue;
-                }
-                routes.insert(spec.name.clone(), (Arc::clone(parent), tool.name.clone()));
-                specs.push(spec);
-            }
-        }
-        if specs.is_empty() {
-            let schema = RawJson::parse(r#"{"type":"object","properties":{}}"#).expect("it is JSON");
-            let mut tool =
-                ToolSpec::new(SESSIONS, "Says which live sessions there are, and how to start one.", schema);
-            tool.annotations = RawJson::parse(r#"{"readOnlyHint":true}"#).ok();
-            tool.meta = RawJson::parse(r#"{"anthropic/alwaysLoad":true}"#).ok();
-            specs.push(tool);
-        }
-        let list = ToolList::of(specs.iter());
-        Self { members, list, routes }
-    }
-}
-
-impl Shared {
     /// What the `sessions` tool tells the model when there are no tools.
     fn advice(&self) -> String {
         let all: Vec<_> = named_sessions(&self.dirs).into_iter().map(|session| session.name).collect();
@@ -251,29 +209,68 @@ impl Shared {
     }
 }
 
+/// The newest session of each name. Sessions with the same name are in order, the newest first.
+fn newest(members: &[Member]) -> impl Iterator<Item = &Member> {
+    let mut known = HashSet::new();
+    members.iter().filter(move |(session, _)| known.insert(&session.name))
+}
+
+impl Snapshot {
+    fn of(members: Vec<Member>, has_prefixes: bool) -> Self {
+        let mut specs = Vec::<ToolSpec>::new();
+        let mut routes = HashMap::new();
+        for (session, remote) in newest(&members) {
+            // No session's name contains `__` or ends with `_`, so no two sessions have a tool of the same name.
+            let prefix = if has_prefixes { format!("{}__", session.name) } else { String::new() };
+            for tool in remote.tools().iter() {
+                let Some(spec) = with_prefix(&prefix, tool) else { continue };
+                if spec.name == SESSIONS {
+                    let name = &session.name;
+                    tracing::warn!(
+                        "the tool `{SESSIONS}` of the session `{name}` is left out: `attach` has one of its own"
+                    );
+                    continue;
+                }
+                routes.insert(spec.name.clone(), (Arc::clone(remote), tool.name.clone()));
+                specs.push(spec);
+            }
+        }
+        if specs.is_empty() {
+            let schema = RawJson::parse(r#"{"type":"object","properties":{}}"#).expect("it is JSON");
+            let mut tool =
+                ToolSpec::new(SESSIONS, "Says which live sessions there are, and how to start one.", schema);
+            tool.annotations = RawJson::parse(r#"{"readOnlyHint":true}"#).ok();
+            tool.meta = RawJson::parse(r#"{"anthropic/alwaysLoad":true}"#).ok();
+            specs.push(tool);
+        }
+        let list = ToolList::of(specs.iter());
+        Self { members, list, routes }
+    }
+}
+
 impl ToolSource for Attached {
     fn tools(&self) -> ToolList {
         self.follow();
-        self.shared.now().list.clone()
+        self.discovery.found().list.clone()
     }
 
     fn changes(&self) -> Changes {
-        let changes = Changes::of(self.shared.changed.subscribe());
+        let changes = Changes::of(self.discovery.changed.subscribe());
         self.follow();
         changes
     }
 
     fn call(&self, mut call: ToolCall, context: CallContext) -> CallFuture<'_> {
         self.follow();
-        let now = self.shared.now();
+        let now = self.discovery.found();
         match now.routes.get(&call.name) {
-            Some((parent, name)) => {
-                let parent = Arc::clone(parent);
+            Some((remote, name)) => {
+                let remote = Arc::clone(remote);
                 call.name.clone_from(name);
-                Box::pin(async move { parent.call(call, context).await })
+                Box::pin(async move { remote.call(call, context).await })
             }
             None if call.name == SESSIONS => {
-                Box::pin(async { Ok(ToolResult::text(self.shared.advice()).to_json()) })
+                Box::pin(async { Ok(ToolResult::text(self.discovery.advice()).to_json()) })
             }
             None => Box::pin(async move { Err(now.list.not_found(call.name)) }),
         }

@@ -10,7 +10,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::ipc::IpcError;
 use crate::ipc::fork::ForkGuard;
-use crate::ipc::frame::{FrameReader, FrameWriter};
+use crate::ipc::frame::{FrameReader, write_frame};
 use crate::ipc::message::Parts;
 use crate::ipc::user::User;
 
@@ -18,15 +18,15 @@ use crate::ipc::user::User;
 pub(crate) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct IpcConnection {
     _private: ForkGuard,
     pub(crate) reader: FrameReader<OwnedReadHalf>,
-    pub(crate) writer: FrameWriter<OwnedWriteHalf>,
+    pub(crate) writer: OwnedWriteHalf,
     /// The client that was named on this connection.
     pub(crate) introduced: Option<Arc<Caller>>,
 }
 
-impl Connection {
+impl IpcConnection {
     /// Takes over a connection if the peer runs as this user or as root; large frames are counted in `budget`.
     ///
     /// The peer's credentials decide, not the mode of the socket file.
@@ -38,12 +38,12 @@ impl Connection {
         }
         let private = ForkGuard::new(&stream);
         let (reader, writer) = stream.into_split();
-        let reader = FrameReader::new(reader).within(budget);
-        Ok(Self { _private: private, reader, writer: FrameWriter::new(writer), introduced: None })
+        let reader = FrameReader::new(reader, budget);
+        Ok(Self { _private: private, reader, writer, introduced: None })
     }
 
     pub(crate) async fn send(&mut self, parts: &Parts) -> Result<(), IpcError> {
-        self.writer.write_frame(&parts.head, parts.payload.as_bytes(), &parts.tail).await
+        write_frame(&mut self.writer, &parts.head, parts.payload.as_bytes(), &parts.tail).await
     }
 
     /// Whether the peer is still connected and has sent nothing unexpected, as far as the runtime knows.

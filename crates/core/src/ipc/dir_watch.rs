@@ -1,4 +1,4 @@
-//! Notifies of files that appear in a directory or disappear from it.
+//! Waits for events of descriptors, and for files that appear in a directory or disappear from it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,43 +20,23 @@ pub(crate) fn watched(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncF
     Ok(watched?)
 }
 
-/// A watched directory.
+/// Watches a directory from now on. The future resolves when a file has appeared or disappeared there; the caller has
+/// to look at the directory for what it was, and the directory itself may be gone. Must be called inside a runtime.
 #[cfg(target_os = "linux")]
-pub(crate) struct DirWatch(AsyncFd<Arc<OwnedFd>>);
+pub(crate) fn dir_changed(dir: &Path) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 
-#[cfg(target_os = "linux")]
-impl DirWatch {
-    pub(crate) fn new(dir: &Path) -> io::Result<Self> {
-        use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
-
-        let fd = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        let files = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE;
-        let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
-        add_watch(&fd, dir, files | itself)?;
-        watched(Arc::new(fd), Interest::READABLE).map(Self)
-    }
-
-    /// Waits until something has changed since the last call. The caller has to look at the directory for what it
-    /// was; the directory itself may be gone.
-    pub(crate) async fn changed(&self) -> io::Result<()> {
-        let mut events = [0; 4096];
-        let read = |fd: &Arc<OwnedFd>| Ok(rustix::io::read(fd, &mut events)?);
-        self.0.async_io(Interest::READABLE, read).await.map(drop)
-    }
+    let fd = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let files = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE;
+    let itself = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
+    add_watch(&fd, dir, files | itself)?;
+    let watch = watched(Arc::new(fd), Interest::READABLE)?;
+    Ok(async move { drop(watch.readable().await) })
 }
 
-/// A directory that may have changed every second.
+/// The same for a directory that may have changed every second.
 #[cfg(not(target_os = "linux"))]
-pub(crate) struct DirWatch;
-
-#[cfg(not(target_os = "linux"))]
-impl DirWatch {
-    pub(crate) fn new(dir: &Path) -> io::Result<Self> {
-        std::fs::read_dir(dir).map(|_| Self)
-    }
-
-    pub(crate) async fn changed(&self) -> io::Result<()> {
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        Ok(())
-    }
+pub(crate) fn dir_changed(dir: &Path) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+    std::fs::read_dir(dir)?;
+    Ok(tokio::time::sleep(std::time::Duration::from_secs(1)))
 }

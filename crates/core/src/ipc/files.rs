@@ -5,13 +5,14 @@
 //! to a dead session, at any instant.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, FileType};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use tempfile::{PathPersistError, TempPath};
 use uuid::Uuid;
 
 use crate::ipc::IpcError;
@@ -76,36 +77,18 @@ impl SessionId {
         self.file(dir, SCHEMA_FILE_PREFIX, &format!(".{}{UNFINISHED_SUFFIX}", Uuid::new_v4().simple()))
     }
 
-    /// The id in a file's name, and which of a session's files it is; `None` for other files.
-    pub(crate) fn of(name: &OsStr) -> Option<(Self, FileKind)> {
+    /// The id in a file's name, and whether it is the name of a socket and not of a schema file; `None` for other files.
+    pub(crate) fn of(name: &OsStr) -> Option<(Self, bool)> {
         let name = name.to_str()?;
-        let (id, suffix, kind) = match name.strip_prefix(SCHEMA_FILE_PREFIX) {
-            Some(rest) => (rest, SCHEMA_SUFFIX, FileKind::Schema),
-            None => (name.strip_prefix(SOCKET_FILE_PREFIX)?, SOCKET_FILE_SUFFIX, FileKind::Socket),
+        let (id, suffix, is_socket) = match name.strip_prefix(SCHEMA_FILE_PREFIX) {
+            Some(rest) => (rest, SCHEMA_SUFFIX, false),
+            None => (name.strip_prefix(SOCKET_FILE_PREFIX)?, SOCKET_FILE_SUFFIX, true),
         };
         let id = match id.strip_suffix(UNFINISHED_SUFFIX) {
             Some(id) => id.split_once('.').map_or(id, |(id, _random)| id),
             None => id.strip_suffix(suffix)?,
         };
-        Some((Self::parse(id)?, kind))
-    }
-}
-
-/// Which of a session's files a name refers to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileKind {
-    Socket,
-    Schema,
-}
-
-impl FileKind {
-    /// Whether a file has the right type for its name. A link, a directory or a FIFO with such a name does not
-    /// belong to a session.
-    pub(crate) fn is(self, file: FileType) -> bool {
-        match self {
-            Self::Socket => file.is_socket(),
-            Self::Schema => file.is_file(),
-        }
+        Some((Self::parse(id)?, is_socket))
     }
 }
 
@@ -114,14 +97,10 @@ impl FileKind {
 pub(crate) struct SessionFiles {
     id: SessionId,
     // Dropped in this order: the socket, the schema file, the lock.
-    socket: Made,
-    schema: Made,
+    pub(crate) socket: TempPath,
+    pub(crate) schema: TempPath,
     lock: Lock,
 }
-
-/// A file that we created; it is removed when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Made(pub(crate) PathBuf);
 
 /// A locked file. Dropping it releases the lock.
 pub(crate) type Lock = (ForkGuard, File);
@@ -136,38 +115,20 @@ impl SessionFiles {
         let failed = |what| move |error| IpcError::Start { dir: dir.into(), what, error };
         let (socket, schema) = (id.socket(dir), id.schema(dir));
         check_socket_path(&socket)?;
-        let unfinished = id.unfinished_schema(dir);
-        let lock = create_locked(&unfinished, tools, || rename_without_replacing(&unfinished, &schema))
-            .map_err(failed("cannot create the schema file"))?;
-        let schema = Made(schema);
+        let lock = create_locked(&id.unfinished_schema(dir), tools, |file| file.persist_noclobber(&schema));
+        let lock = lock.map_err(failed("cannot create the schema file"))?;
+        let schema = TempPath::try_from_path(schema)?;
         let (listener, guard) = create_socket(dir, id).map_err(failed("cannot create the socket"))?;
-        Ok((Self { id, socket: Made(socket), schema, lock }, listener, guard))
+        Ok((Self { id, socket: TempPath::try_from_path(socket)?, schema, lock }, listener, guard))
     }
 
     /// Replaces the list of tools in the schema file. A reader gets either the old or the new one, and on an error
     /// the old one stays.
     pub(crate) fn replace_schema(&mut self, tools: &[u8]) -> io::Result<()> {
-        let schema = &self.schema.0;
-        let unfinished = self.id.unfinished_schema(schema.parent().unwrap_or(Path::new("/")));
+        let unfinished = self.id.unfinished_schema(self.schema.parent().unwrap_or(Path::new("/")));
         // The old lock is released when the new file, which is locked, has the name.
-        self.lock = create_locked(&unfinished, tools, || fs::rename(&unfinished, schema))?;
+        self.lock = create_locked(&unfinished, tools, |file| file.persist(&self.schema))?;
         Ok(())
-    }
-
-    pub(crate) fn socket(&self) -> &Path {
-        &self.socket.0
-    }
-
-    pub(crate) fn schema(&self) -> &Path {
-        &self.schema.0
-    }
-}
-
-impl Drop for Made {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "session file left behind");
-        }
     }
 }
 
@@ -175,26 +136,24 @@ impl Drop for Made {
 pub(crate) fn create_locked(
     unfinished: &Path,
     text: &[u8],
-    rename: impl FnOnce() -> io::Result<()>,
+    rename: impl FnOnce(TempPath) -> Result<(), PathPersistError>,
 ) -> io::Result<Lock> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-    let create = || -> io::Result<Lock> {
-        let mut lock: Lock = loop {
-            let file = File::from(rustix::fs::open(unfinished, flags, Mode::RUSR | Mode::WUSR)?);
-            let guard = ForkGuard::new(&file);
-            // A sweep may hold the lock for a moment. It has taken the file for that of a dead session and removed it.
-            rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
-            if file.metadata()?.nlink() > 0 {
-                break (guard, file);
-            }
-        };
-        // The mode does not depend on the umask.
-        rustix::fs::fchmod(&lock.1, Mode::RUSR | Mode::WUSR)?;
-        lock.1.write_all(text)?;
-        rename()?;
-        Ok(lock)
+    let mode = Permissions::from_mode(0o600);
+    let (unfinished, mut file, guard) = loop {
+        let file = File::options().write(true).create_new(true).mode(mode.mode()).open(unfinished)?;
+        let path = TempPath::try_from_path(unfinished)?;
+        let guard = ForkGuard::new(&file);
+        // A sweep may hold the lock for a moment. It has taken the file for that of a dead session and removed it.
+        rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
+        if file.metadata()?.nlink() > 0 {
+            break (path, file, guard);
+        }
     };
-    create().inspect_err(|_| _ = fs::remove_file(unfinished))
+    // The mode does not depend on the umask.
+    file.set_permissions(mode)?;
+    file.write_all(text)?;
+    rename(unfinished)?;
+    Ok((guard, file))
 }
 
 /// Opens a file for reading if it is one that may be trusted by its name: it follows no link and does not block on a
@@ -202,18 +161,6 @@ pub(crate) fn create_locked(
 pub(crate) fn open_itself(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
-}
-
-/// Gives a file its final name; fails if the name is taken, even by a link.
-pub(crate) fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    match rustix::fs::renameat_with(CWD, from, CWD, to, rustix::fs::RenameFlags::NOREPLACE) {
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {}
-        done => return Ok(done?),
-    }
-    // A hard link also fails if the name is taken.
-    rustix::fs::linkat(CWD, from, CWD, to, AtFlags::empty())?;
-    fs::remove_file(from)
 }
 
 /// Binds and listens under a temporary name, so that a visible socket always accepts connections.
@@ -228,35 +175,25 @@ fn create_socket(dir: &Path, id: SessionId) -> io::Result<(UnixListener, ForkGua
     // Before `bind`: the file is created with this mode, less the umask, and is never accessible to others.
     rustix::fs::fchmod(&socket, Mode::from_raw_mode(SOCKET_PERMISSIONS))?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(&unfinished)?)?;
-    let finish = || -> io::Result<()> {
-        fs::set_permissions(&unfinished, std::os::unix::fs::PermissionsExt::from_mode(SOCKET_PERMISSIONS))?;
-        rustix::net::listen(&socket, BACKLOG)?;
-        rename_without_replacing(&unfinished, &id.socket(dir))
-    };
-    finish().inspect_err(|_| _ = fs::remove_file(&unfinished))?;
+    let unfinished = TempPath::try_from_path(unfinished)?;
+    fs::set_permissions(&unfinished, Permissions::from_mode(SOCKET_PERMISSIONS))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    unfinished.persist_noclobber(id.socket(dir))?;
     Ok((socket.into(), guard))
 }
 
 /// Binds inside a directory that only we can enter, so that the socket's initial mode does not matter.
 #[cfg(not(target_os = "linux"))]
 fn create_socket(dir: &Path, id: SessionId) -> io::Result<(UnixListener, ForkGuard)> {
-    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-
-    // Not a name that a sweep looks for: a leftover directory is empty and harmless.
-    let private = dir.join(format!("{SOCKET_FILE_PREFIX}{}.d", id.text()));
-    fs::DirBuilder::new().mode(0o700).create(&private)?;
-    let unfinished = private.join("s");
-    let make = || -> io::Result<(UnixListener, ForkGuard)> {
-        let listener = UnixListener::bind(&unfinished)?;
-        let guard = ForkGuard::new(&listener);
-        fs::set_permissions(&unfinished, fs::Permissions::from_mode(SOCKET_PERMISSIONS))?;
-        listener.set_nonblocking(true)?;
-        rename_without_replacing(&unfinished, &id.socket(dir))?;
-        Ok((listener, guard))
-    };
-    let made = make().inspect_err(|_| _ = fs::remove_file(&unfinished));
-    _ = fs::remove_dir(&private);
-    made
+    // Not a name that a sweep looks for: a leftover directory is harmless.
+    let private = tempfile::Builder::new().prefix(SOCKET_FILE_PREFIX).tempdir_in(dir)?;
+    let unfinished = private.path().join("s");
+    let listener = UnixListener::bind(&unfinished)?;
+    let guard = ForkGuard::new(&listener);
+    fs::set_permissions(&unfinished, Permissions::from_mode(SOCKET_PERMISSIONS))?;
+    listener.set_nonblocking(true)?;
+    TempPath::try_from_path(unfinished)?.persist_noclobber(id.socket(dir))?;
+    Ok((listener, guard))
 }
 
 /// The temporary directory; an empty TMPDIR counts as unset.
@@ -329,29 +266,18 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_given_only_once() {
-        let dir = tempfile::TempDir::new().unwrap();
-        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
-        fs::write(&from, "new").unwrap();
-        rename_without_replacing(&from, &to).unwrap();
-        fs::write(&from, "newer").unwrap();
-        assert_eq!(rename_without_replacing(&from, &to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(fs::read_to_string(&to).unwrap(), "new");
-    }
-
-    #[test]
     fn ids_are_ours_and_are_found_in_names() {
         let id = SessionId::random();
         assert!(id.is_ours());
         let dir = Path::new("/x");
         let rows = [
-            (id.unfinished_socket(dir), FileKind::Socket),
-            (id.socket(dir), FileKind::Socket),
-            (id.unfinished_schema(dir), FileKind::Schema),
-            (id.schema(dir), FileKind::Schema),
+            (id.unfinished_socket(dir), true),
+            (id.socket(dir), true),
+            (id.unfinished_schema(dir), false),
+            (id.schema(dir), false),
         ];
-        for (path, kind) in rows {
-            assert_eq!(SessionId::of(path.file_name().unwrap()), Some((id, kind)));
+        for (path, is_socket) in rows {
+            assert_eq!(SessionId::of(path.file_name().unwrap()), Some((id, is_socket)));
         }
         for other in
             ["claudecode_ipc_.sock", "claudecode_ipc_schema_x.json", "x.sock", "claudecode_ipc_schema.json"]

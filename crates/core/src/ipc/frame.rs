@@ -69,20 +69,13 @@ pub(crate) fn check_size(size: usize) -> Result<(), IpcError> {
 pub struct FrameReader<R> {
     io: R,
     buf: BytesMut,
-    budget: Option<Budget>,
+    budget: Budget,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// Reads from `io`.
-    pub fn new(io: R) -> Self {
-        Self { io, buf: BytesMut::new(), budget: None }
-    }
-
-    /// Limits the memory of large frames to `budget`.
-    #[must_use]
-    pub(crate) fn within(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
-        self
+    /// Reads from `io`; `budget` limits the memory of large frames.
+    pub fn new(io: R, budget: Budget) -> Self {
+        Self { io, buf: BytesMut::new(), budget }
     }
 
     /// Reads one frame; `None` is a clean close between frames.
@@ -107,11 +100,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             // Most frames arrive in one piece and need no timer.
             let until = deadline.get_or_insert_with(|| Instant::now() + FRAME_DEADLINE);
             // A message that has only been announced takes no room from others.
-            if let (None, Some(budget)) = (&share, &self.budget)
-                && self.buf.len() > Budget::SMALL_BYTES
-            {
+            if share.is_none() && self.buf.len() > Budget::SMALL_BYTES {
                 let began = Instant::now();
-                share = Some(budget.wait(announced(&self.buf).unwrap_or_default()).await);
+                share = Some(self.budget.wait(announced(&self.buf).unwrap_or_default()).await);
                 // Waiting for room is our delay, and does not count against the peer.
                 *until += began.elapsed();
             }
@@ -162,45 +153,33 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 }
 
-/// Writes frames to one end of a connection.
-#[derive(Debug)]
-pub struct FrameWriter<W> {
-    io: W,
-}
-
-impl<W: AsyncWrite + Unpin> FrameWriter<W> {
-    /// Writes to `io`.
-    pub fn new(io: W) -> Self {
-        Self { io }
-    }
-
-    /// Writes one frame with the message `head`, `payload`, `tail`, in one system call if the socket accepts it.
-    ///
-    /// # Errors
-    ///
-    /// When the message is over the limit, in which case nothing has been written; or when the peer is gone, which
-    /// is [`IpcError::Unsent`] if nothing had been written.
-    pub async fn write_frame(&mut self, head: &[u8], payload: &[u8], tail: &[u8]) -> Result<(), IpcError> {
-        let size = head.len() + payload.len() + tail.len();
-        check_size(size)?;
-        let prefix = u32::try_from(size).expect("checked against the limit").to_be_bytes();
-        let mut frame = Buf::chain(&prefix[..], head).chain(payload).chain(tail);
-        let whole = frame.remaining();
-        while frame.has_remaining() {
-            let is_first = frame.remaining() == whole;
-            match self.io.write_buf(&mut frame).await {
-                Err(error) if is_first => return Err(IpcError::Unsent { error }),
-                Err(error) => return Err(error.into()),
-                Ok(0) => return Err(std::io::Error::from(std::io::ErrorKind::WriteZero).into()),
-                Ok(_) => {}
-            }
+/// Writes one frame with the message `head`, `payload`, `tail`, in one system call if the socket accepts it.
+///
+/// # Errors
+///
+/// When the message is over the limit, in which case nothing has been written; or when the peer is gone, which is
+/// [`IpcError::Unsent`] if nothing had been written.
+pub async fn write_frame(
+    io: &mut (impl AsyncWrite + Unpin),
+    head: &[u8],
+    payload: &[u8],
+    tail: &[u8],
+) -> Result<(), IpcError> {
+    let size = head.len() + payload.len() + tail.len();
+    check_size(size)?;
+    let prefix = u32::try_from(size).expect("checked against the limit").to_be_bytes();
+    let mut frame = Buf::chain(&prefix[..], head).chain(payload).chain(tail);
+    let whole = frame.remaining();
+    while frame.has_remaining() {
+        let is_first = frame.remaining() == whole;
+        match io.write_buf(&mut frame).await {
+            Err(error) if is_first => return Err(IpcError::Unsent { error }),
+            Err(error) => return Err(error.into()),
+            Ok(0) => return Err(std::io::Error::from(std::io::ErrorKind::WriteZero).into()),
+            Ok(_) => {}
         }
-        Ok(())
     }
-
-    pub(crate) async fn close(&mut self) {
-        _ = self.io.shutdown().await;
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -208,6 +187,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn reader<R: AsyncRead + Unpin>(io: R) -> FrameReader<R> {
+        FrameReader::new(io, Budget::new(MAX_MESSAGE_SIZE))
+    }
 
     fn show(got: Result<Option<Bytes>, IpcError>) -> String {
         match got {
@@ -254,7 +237,7 @@ mod tests {
             (b"\0\0", "the connection closed after 2 bytes of an unfinished message"),
             (b"\0\0\0\x05{}", "the connection closed after 6 bytes of an unfinished message"),
         ] {
-            assert_eq!(show(FrameReader::new(input).read_frame().await), want);
+            assert_eq!(show(reader(input).read_frame().await), want);
         }
     }
 
@@ -262,7 +245,7 @@ mod tests {
     async fn a_frame_that_began_must_end_in_time() {
         let (near, mut far) = tokio::io::duplex(64);
         far.write_all(b"\0\0\0\x05{").await.unwrap();
-        let error = FrameReader::new(near).read_frame().await.unwrap_err();
+        let error = reader(near).read_frame().await.unwrap_err();
         assert_eq!(error.to_string(), "invalid message: it was not complete within 30s");
     }
 
@@ -270,21 +253,21 @@ mod tests {
     async fn an_oversize_message_is_refused_before_a_byte_is_written() {
         let mut out = Vec::new();
         let big = vec![b'x'; MAX_MESSAGE_SIZE];
-        let error = FrameWriter::new(&mut out).write_frame(b"{", &big, b"").await.unwrap_err();
+        let error = write_frame(&mut out, b"{", &big, b"").await.unwrap_err();
         assert_eq!(error.to_string(), "message of 10485761 bytes is over the limit of 10485760 bytes");
         assert!(out.is_empty());
-        FrameWriter::new(&mut out).write_frame(b"", &big, b"").await.unwrap();
+        write_frame(&mut out, b"", &big, b"").await.unwrap();
         assert_eq!(out.len(), MAX_MESSAGE_SIZE + LENGTH_PREFIX_SIZE);
     }
 
     #[tokio::test]
     async fn a_big_frame_does_not_keep_its_memory() {
         let mut bytes = Vec::new();
-        FrameWriter::new(&mut bytes).write_frame(b"", &vec![b'x'; 5_000_000], b"").await.unwrap();
-        let mut reader = FrameReader::new(&bytes[..]);
-        let frame = reader.read_frame().await.unwrap().unwrap();
+        write_frame(&mut bytes, b"", &vec![b'x'; 5_000_000], b"").await.unwrap();
+        let mut buf = BytesMut::from(&bytes[..]);
+        let frame = take_frame(&mut buf).unwrap().unwrap();
         assert_eq!(frame.len(), 5_000_000);
-        assert!(reader.buf.capacity() <= KEPT_BUFFER_BYTES);
+        assert!(buf.capacity() <= KEPT_BUFFER_BYTES);
         assert!(frame.is_unique(), "the reader holds on to the frame's buffer");
     }
 
@@ -296,20 +279,19 @@ mod tests {
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             runtime.block_on(async {
-                let (near, far) = tokio::io::duplex(piece);
+                let (near, mut far) = tokio::io::duplex(piece);
                 let sent = messages.clone();
                 let writing = tokio::spawn(async move {
-                    let mut writer = FrameWriter::new(far);
                     for message in &sent {
                         let (head, rest) = message.split_at(message.len() / 3);
-                        writer.write_frame(head, rest, b"").await.unwrap();
+                        write_frame(&mut far, head, rest, b"").await.unwrap();
                     }
                 });
-                let mut reader = FrameReader::new(near);
+                let mut frames = reader(near);
                 for message in &messages {
-                    assert_eq!(&reader.read_frame().await.unwrap().unwrap()[..], &message[..]);
+                    assert_eq!(&frames.read_frame().await.unwrap().unwrap()[..], &message[..]);
                 }
-                assert!(reader.read_frame().await.unwrap().is_none());
+                assert!(frames.read_frame().await.unwrap().is_none());
                 writing.await.unwrap();
             });
         }

@@ -5,7 +5,7 @@
 use crate::trace::Outcome;
 use crate::{Answer, CallMeta, Caller, Progress, Question, RawJson, ToolCall, ToolError};
 use bytes::Bytes;
-use serde::de::{Error as _, IgnoredAny, Unexpected};
+use serde::de::{Error as _, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
@@ -54,47 +54,55 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-fn text(frame: &Bytes) -> Result<&str, IpcError> {
-    std::str::from_utf8(frame).map_err(|error| invalid(format!("not UTF-8: {error}")))
-}
-
 fn invalid(reason: String) -> IpcError {
     IpcError::Invalid { reason }
 }
 
-/// A request from a bridge.
-#[expect(clippy::large_enum_variant, reason = "nearly all are calls, and none is kept")]
-#[derive(Debug)]
-pub enum Request {
-    /// `call_tool`; the first request of a connection may carry the client.
-    Call(ToolCall, Option<Caller>),
-    /// `watch_tools`, with the revision that the bridge knows.
-    Watch(Option<u64>),
-    /// Not a request: the answer to a question whose call has already ended.
-    Answer,
-}
-
-/// Why a frame is not a request that can be run. A refused request leaves the connection usable, an invalid one
-/// does not.
-#[derive(Debug)]
-pub enum BadRequest {
-    /// It is not a valid message.
-    Invalid(IpcError),
-    /// It is valid, but asks for something that cannot be done.
-    Refused(ToolError),
-}
-
+/// The members of a message, in either direction. Unknown ones are ignored.
 #[derive(Deserialize)]
-struct RequestMessage<'a> {
+struct Envelope<'a> {
     #[serde(borrow)]
     method: Option<&'a RawValue>,
     #[serde(borrow)]
     params: Option<&'a RawValue>,
-    answer: Option<IgnoredAny>,
+    #[serde(borrow)]
+    answer: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    progress: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    ask: Option<&'a RawValue>,
+}
+
+/// Opens a message, which is called `what` in errors.
+fn open<'a>(frame: &'a Bytes, what: &str) -> Result<Envelope<'a>, IpcError> {
+    let text = std::str::from_utf8(frame).map_err(|error| invalid(format!("not UTF-8: {error}")))?;
+    object(text).map_err(|error| unreadable(what, &error))
+}
+
+fn unreadable(what: &str, error: &serde_json::Error) -> IpcError {
+    invalid(format!("{what} cannot be read: {error}"))
+}
+
+/// A message from a bridge.
+#[expect(clippy::large_enum_variant, reason = "nearly all are calls, and none is kept")]
+#[derive(Debug)]
+pub enum BridgeMessage {
+    /// `call_tool`; the first request of a connection may carry the client.
+    Call(ToolCall, Option<Caller>),
+    /// `watch_tools`, with the revision that the bridge knows.
+    Watch(Option<u64>),
+    /// The answer to the question with that number, or why there is none.
+    Answer(u64, Result<Answer, String>),
+    /// A request for something that cannot be done; the connection stays usable.
+    Refused(ToolError),
 }
 
 #[derive(Deserialize)]
-struct Params<'a> {
+struct RequestParams<'a> {
     #[serde(borrow)]
     name: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -107,34 +115,34 @@ struct Params<'a> {
     revision: Option<&'a RawValue>,
 }
 
-/// Reads a request.
+/// Reads a message from a bridge.
 ///
 /// # Errors
 ///
-/// When it cannot be run.
-pub fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
+/// When it is none.
+pub fn read_bridge_message(frame: &Bytes) -> Result<BridgeMessage, IpcError> {
+    const REQUEST: &str = "the request";
     let refuse = |type_name, reason: String| {
-        Err(BadRequest::Refused(ToolError::new(type_name, reason).called(Outcome::Refused)))
+        Ok(BridgeMessage::Refused(ToolError::new(type_name, reason).called(Outcome::Refused)))
     };
-    let unread = |error| BadRequest::Invalid(invalid(format!("the request cannot be read: {error}")));
-    let RequestMessage { method, params, answer } =
-        object(text(frame).map_err(BadRequest::Invalid)?).map_err(unread)?;
+    let Envelope { method, params, answer, .. } = open(frame, REQUEST)?;
     let params = params.filter(|params| params.get().starts_with('{'));
-    let params = params.map(|params| object::<Params<'_>>(params.get())).transpose().map_err(unread)?;
-    match method.map(|method| serde_json::from_str::<String>(method.get())) {
-        Some(Ok(method)) if method == CALL_TOOL => {}
-        Some(Ok(method)) if method == WATCH_TOOLS => {
+    let params = params.map(|params| object::<RequestParams<'_>>(params.get())).transpose();
+    let params = params.map_err(|error| unreadable(REQUEST, &error))?;
+    match (method.map(|method| serde_json::from_str::<String>(method.get())), answer) {
+        (Some(Ok(method)), _) if method == CALL_TOOL => {}
+        (Some(Ok(method)), _) if method == WATCH_TOOLS => {
             let known = params.and_then(|params| serde_json::from_str(params.revision?.get()).ok());
-            return Ok(Request::Watch(known));
+            return Ok(BridgeMessage::Watch(known));
         }
-        Some(Ok(method)) => {
+        (Some(Ok(method)), _) => {
             let known = format!("the methods are `{CALL_TOOL}` and `{WATCH_TOOLS}`");
             return refuse("UnknownMethodError", format!("unknown method `{method}`; {known}"));
         }
-        None if answer.is_some() => return Ok(Request::Answer),
+        (None, Some(answer)) => return read_answer(answer),
         _ => return refuse("UnknownMethodError", format!("a request needs `\"method\": \"{CALL_TOOL}\"`")),
     }
-    let Some(Params { name, arguments, meta, client, .. }) = params else {
+    let Some(RequestParams { name, arguments, meta, client, .. }) = params else {
         let reason = "`params` must be an object with `name` and `arguments`";
         return refuse("InvalidParamsError", reason.into());
     };
@@ -153,11 +161,11 @@ pub fn read_request(frame: &Bytes) -> Result<Request, BadRequest> {
     };
     // The client is informational, so an unreadable one is ignored.
     let client = client.and_then(|client| object(client.get()).ok());
-    Ok(Request::Call(ToolCall { name, arguments, meta }, client))
+    Ok(BridgeMessage::Call(ToolCall { name, arguments, meta }, client))
 }
 
 /// Writes a request, which names the client if that fits.
-pub fn write_request(call: &ToolCall, client: Option<&Caller>) -> Parts {
+pub fn write_call(call: &ToolCall, client: Option<&Caller>) -> Parts {
     let name = serde_json::Value::from(&*call.name);
     let head = format!(r#"{{"method":"{CALL_TOOL}","params":{{"name":{name},"arguments":"#).into();
     let meta = json(&call.meta);
@@ -200,36 +208,33 @@ pub(crate) fn write_watched(watched: Watched) -> Parts {
 
 /// Reads that answer.
 pub(crate) fn read_watched(frame: &Bytes) -> Result<Watched, IpcError> {
-    #[derive(Deserialize)]
-    struct Message {
-        result: Watched,
-    }
-    let read = serde_json::from_slice::<Message>(frame);
-    read.map(|message| message.result)
-        .map_err(|_| invalid("the parent does not say when its tools change".into()))
+    let result = open(frame, "the parent's answer")?.result;
+    let watched = result.and_then(|result| serde_json::from_str(result.get()).ok());
+    watched.ok_or_else(|| invalid("the parent does not say when its tools change".into()))
 }
 
 /// A message from a parent: any number of progress reports and questions, then a result or an error.
 #[derive(Debug)]
-pub enum Reply {
+pub enum ParentMessage {
     /// The tool ran; `isError` inside says whether it failed.
     Result(RawJson),
     /// The tool could not be run, or failed.
     Error(ToolError),
     /// The call's progress, if it could be read.
     Progress(Option<Progress>),
-    /// A question to the user of the bridge's client, with its number within the call; `None` cancels it.
+    /// A question to the user of the bridge's client, with its number within the call; `None` withdraws it.
     Ask(u64, Option<Question>),
 }
 
-impl From<Result<RawJson, ToolError>> for Reply {
+impl From<Result<RawJson, ToolError>> for ParentMessage {
     fn from(outcome: Result<RawJson, ToolError>) -> Self {
         outcome.map_or_else(Self::Error, Self::Result)
     }
 }
 
+/// A question on the wire.
 #[derive(Serialize, Deserialize)]
-struct Ask {
+struct QuestionPayload {
     id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
@@ -238,57 +243,41 @@ struct Ask {
 }
 
 /// An answer on the wire.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct AnswerPayload {
     id: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<Action>,
+    action: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<RawJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    Accept,
-    Decline,
-    Cancel,
-    Nobody,
-}
-
 /// Writes the answer to a question.
 pub(crate) fn write_answer(id: u64, answer: Result<Answer, ToolError>) -> Parts {
-    let mut payload = AnswerPayload { id, ..AnswerPayload::default() };
-    match answer {
-        Ok(Answer::Accepted(content)) => {
-            (payload.action, payload.content) = (Some(Action::Accept), Some(content));
-        }
-        Ok(Answer::Declined) => payload.action = Some(Action::Decline),
-        Ok(Answer::Cancelled) => payload.action = Some(Action::Cancel),
-        Ok(Answer::Nobody) => payload.action = Some(Action::Nobody),
-        Err(error) => payload.error = Some(error.to_string()),
-    }
-    Parts::of("answer", json(&payload))
+    let (action, content, error) = match answer {
+        Ok(Answer::Accepted(content)) => (Some("accept"), Some(content), None),
+        Ok(Answer::Declined) => (Some("decline"), None, None),
+        Ok(Answer::Cancelled) => (Some("cancel"), None, None),
+        Ok(Answer::Nobody) => (Some("nobody"), None, None),
+        Err(error) => (None, None, Some(error.to_string())),
+    };
+    Parts::of("answer", json(&AnswerPayload { id, action: action.map(Into::into), content, error }))
 }
 
-/// Reads the answer to a question: its number, and the answer or the error.
-pub(crate) fn read_answer(frame: &Bytes) -> Result<(u64, Result<Answer, String>), IpcError> {
-    #[derive(Deserialize)]
-    struct Message {
-        answer: AnswerPayload,
-    }
-    let Message { answer: AnswerPayload { id, action, content, error } } = serde_json::from_slice(frame)
-        .map_err(|error| invalid(format!("while a tool asks, only an `answer` can follow: {error}")))?;
-    let answer = match action {
-        Some(Action::Accept) => Ok(Answer::Accepted(content.unwrap_or(RawJson::empty_object()))),
-        Some(Action::Decline) => Ok(Answer::Declined),
-        Some(Action::Cancel) => Ok(Answer::Cancelled),
-        Some(Action::Nobody) => Ok(Answer::Nobody),
+fn read_answer(answer: &RawValue) -> Result<BridgeMessage, IpcError> {
+    let AnswerPayload { id, action, content, error } =
+        object(answer.get()).map_err(|error| unreadable("the answer to a question", &error))?;
+    let answer = match action.as_deref() {
+        Some("accept") => Ok(Answer::Accepted(content.unwrap_or(RawJson::empty_object()))),
+        Some("decline") => Ok(Answer::Declined),
+        Some("cancel") => Ok(Answer::Cancelled),
+        Some("nobody") => Ok(Answer::Nobody),
+        Some(other) => return Err(invalid(format!("a question cannot be answered with `{other}`"))),
         None => Err(error.unwrap_or_else(|| "the bridge does not say why there is no answer".into())),
     };
-    Ok((id, answer))
+    Ok(BridgeMessage::Answer(id, answer))
 }
 
 /// An error on the wire.
@@ -305,50 +294,38 @@ impl ErrorPayload {
     }
 }
 
-#[derive(Deserialize)]
-struct ReplyMessage<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    progress: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    ask: Option<&'a RawValue>,
-}
-
-/// Reads a parent's answer.
+/// Reads a message from a parent.
 ///
 /// # Errors
 ///
-/// When it is not one.
-pub fn read_reply(frame: &Bytes) -> Result<Reply, IpcError> {
-    let unread = |what: &str, error| invalid(format!("the parent's {what} cannot be read: {error}"));
-    match object(text(frame)?).map_err(|error| unread("answer", error))? {
-        ReplyMessage { result: Some(result), error: None, progress: None, .. } => {
+/// When it is none.
+pub fn read_parent_message(frame: &Bytes) -> Result<ParentMessage, IpcError> {
+    match open(frame, "the parent's answer")? {
+        Envelope { result: Some(result), error: None, progress: None, .. } => {
             let result = RawJson::span(frame, result).into_result();
             result
-                .map(Reply::Result)
+                .map(ParentMessage::Result)
                 .map_err(|flaw| invalid(format!("the parent's `result` is unusable: {flaw}")))
         }
-        ReplyMessage { result: Some(_), error: Some(error), .. } => {
-            let said = said(error);
-            Err(invalid(format!("the parent's answer has both `result` and `error`, which says: {said}")))
+        Envelope { result: Some(_), error: Some(error), .. } => {
+            let text = error_text(error);
+            Err(invalid(format!("the parent's answer has both `result` and `error`, which says: {text}")))
         }
-        ReplyMessage { result: None, error: Some(error), progress: None, .. } => {
+        Envelope { result: None, error: Some(error), progress: None, .. } => {
             let ErrorPayload { message, type_name } =
-                object(error.get()).map_err(|error| unread("`error`", error))?;
+                object(error.get()).map_err(|error| unreadable("the parent's `error`", &error))?;
             let outcome = outcome_of(&type_name);
-            Ok(Reply::Error(ToolError::new(type_name, message).called(outcome)))
+            Ok(ParentMessage::Error(ToolError::new(type_name, message).called(outcome)))
         }
-        ReplyMessage { result: None, error: None, progress: Some(progress), .. } => {
-            Ok(Reply::Progress(object(progress.get()).ok()))
+        Envelope { result: None, error: None, progress: Some(progress), .. } => {
+            Ok(ParentMessage::Progress(object(progress.get()).ok()))
         }
         // Next to another member, `ask` is ignored like an unknown one.
-        ReplyMessage { result: None, error: None, progress: None, ask: Some(ask) } => {
-            let Ask { id, message, schema } = object(ask.get()).map_err(|error| unread("`ask`", error))?;
+        Envelope { result: None, error: None, progress: None, ask: Some(ask), .. } => {
+            let QuestionPayload { id, message, schema } =
+                object(ask.get()).map_err(|error| unreadable("the parent's `ask`", &error))?;
             let schema = schema.unwrap_or(RawJson::empty_object());
-            Ok(Reply::Ask(id, message.map(|message| Question { message, schema })))
+            Ok(ParentMessage::Ask(id, message.map(|message| Question { message, schema })))
         }
         _ => Err(invalid("the parent's answer must have one of `result`, `error` and `progress`".into())),
     }
@@ -367,7 +344,7 @@ fn outcome_of(type_name: &str) -> Outcome {
 }
 
 /// The text of an error, even if it is malformed.
-fn said(error: &RawValue) -> String {
+fn error_text(error: &RawValue) -> String {
     const SHOWN_CHARS: usize = 2_000;
     match object::<ErrorPayload>(error.get()) {
         Ok(payload) => format!("{} ({})", payload.message, payload.type_name),
@@ -375,18 +352,18 @@ fn said(error: &RawValue) -> String {
     }
 }
 
-/// Writes an answer.
-pub(crate) fn write_reply(reply: Reply) -> Parts {
-    match reply {
-        Reply::Result(result) => Parts::of("result", result),
-        Reply::Error(error) => {
+/// Writes a message from a parent.
+pub(crate) fn write_parent_message(message: ParentMessage) -> Parts {
+    match message {
+        ParentMessage::Result(result) => Parts::of("result", result),
+        ParentMessage::Error(error) => {
             let payload = ErrorPayload { type_name: error.type_name().into(), message: error.to_string() };
             Parts::of("error", json(&payload))
         }
-        Reply::Progress(progress) => Parts::of("progress", json(&progress)),
-        Reply::Ask(id, question) => {
+        ParentMessage::Progress(progress) => Parts::of("progress", json(&progress)),
+        ParentMessage::Ask(id, question) => {
             let (message, schema) = question.map(|question| (question.message, question.schema)).unzip();
-            Parts::of("ask", json(&Ask { id, message, schema }))
+            Parts::of("ask", json(&QuestionPayload { id, message, schema }))
         }
     }
 }
@@ -400,7 +377,9 @@ mod tests {
     }
 
     fn read_call(frame: &Bytes) -> ToolCall {
-        let Request::Call(call, _) = read_request(frame).unwrap() else { panic!("no call: {frame:?}") };
+        let BridgeMessage::Call(call, _) = read_bridge_message(frame).unwrap() else {
+            panic!("no call: {frame:?}")
+        };
         call
     }
 
@@ -410,12 +389,12 @@ mod tests {
         (client.name, client.session_id) = (Some("c".into()), Some("s".into()));
         let mut call = ToolCall::new("a", RawJson::empty_object());
         call.meta.tool_use_id = Some("t".into());
-        let request = write_request(&call, Some(&client));
+        let request = write_call(&call, Some(&client));
         let text = r#"{"method":"call_tool","params":{"name":"a","arguments":{},"client":CLIENT,"meta":{"toolUseId":"t"}}}"#;
         assert_eq!(whole(&request), text.replace("CLIENT", r#"{"name":"c","sessionId":"s"}"#));
-        let read = |text: String| match read_request(&Bytes::from(text)).unwrap() {
-            Request::Call(call, client) => (call.meta.tool_use_id.unwrap(), client),
-            Request::Watch(_) | Request::Answer => panic!("no call"),
+        let read = |text: String| match read_bridge_message(&Bytes::from(text)).unwrap() {
+            BridgeMessage::Call(call, client) => (call.meta.tool_use_id.unwrap(), client),
+            other => panic!("no call: {other:?}"),
         };
         assert_eq!(
             read(text.replace("CLIENT", r#"{"name":"c","sessionId":"s","new":1}"#)),
@@ -431,12 +410,12 @@ mod tests {
         for known in [None, Some(0), Some(u64::MAX)] {
             let request = whole(&write_watch(known));
             assert!(
-                matches!(read_request(&request), Ok(Request::Watch(read)) if read == known),
+                matches!(read_bridge_message(&request), Ok(BridgeMessage::Watch(read)) if read == known),
                 "{request:?}"
             );
         }
         for text in [r#"{"method":"watch_tools"}"#, r#"{"method":"watch_tools","params":{"revision":"x"}}"#] {
-            assert!(matches!(read_request(&text.into()), Ok(Request::Watch(None))), "{text}");
+            assert!(matches!(read_bridge_message(&text.into()), Ok(BridgeMessage::Watch(None))), "{text}");
         }
     }
 
@@ -444,12 +423,12 @@ mod tests {
     fn requests_are_written_as_the_protocol_says() {
         let mut call = ToolCall::new("a\"b", RawJson::parse(r#"{"x": 1e400}"#).unwrap());
         assert_eq!(
-            whole(&write_request(&call, None)),
+            whole(&write_call(&call, None)),
             r#"{"method":"call_tool","params":{"name":"a\"b","arguments":{"x": 1e400}}}"#
         );
         call.meta.tool_use_id = Some("toolu_1".into());
         call.meta.progress_token = Some(RawJson::parse("7").unwrap());
-        let frame = whole(&write_request(&call, None));
+        let frame = whole(&write_call(&call, None));
         assert_eq!(
             frame,
             r#"{"method":"call_tool","params":{"name":"a\"b","arguments":{"x": 1e400},"meta":{"toolUseId":"toolu_1","progressToken":7}}}"#
@@ -465,7 +444,7 @@ mod tests {
         let mut call = ToolCall::new("a", RawJson::empty_object());
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         call.meta.traceparent = parent.parse().ok();
-        let frame = whole(&write_request(&call, None));
+        let frame = whole(&write_call(&call, None));
         let text =
             r#"{"method":"call_tool","params":{"name":"a","arguments":{},"meta":{"traceparent":"PARENT"}}}"#;
         assert_eq!(frame, text.replace("PARENT", parent));
@@ -521,9 +500,10 @@ mod tests {
             ),
         ];
         for (frame, want) in rows {
-            let got = match read_request(&Bytes::from_static(frame)).unwrap_err() {
-                BadRequest::Invalid(error) => format!("closed: {error}"),
-                BadRequest::Refused(error) => format!("{}: {error}", error.type_name()),
+            let got = match read_bridge_message(&Bytes::from_static(frame)) {
+                Err(error) => format!("closed: {error}"),
+                Ok(BridgeMessage::Refused(error)) => format!("{}: {error}", error.type_name()),
+                Ok(other) => format!("{other:?}"),
             };
             assert_eq!(got, want);
         }
@@ -567,8 +547,8 @@ mod tests {
             ),
         ];
         for (frame, want) in rows {
-            let got = match read_reply(&Bytes::from_static(frame.as_bytes())) {
-                Ok(reply) => String::from_utf8(whole(&write_reply(reply)).to_vec()).unwrap(),
+            let got = match read_parent_message(&Bytes::from_static(frame.as_bytes())) {
+                Ok(reply) => String::from_utf8(whole(&write_parent_message(reply)).to_vec()).unwrap(),
                 Err(error) => error.to_string(),
             };
             assert_eq!(got, want, "{frame}");
@@ -588,7 +568,7 @@ mod tests {
             (r#"{"content":[{"text":"a"}]}"#, "`content[0]` has no `type` that is a string"),
         ];
         for (result, want) in rows {
-            let error = read_reply(&Bytes::from(format!(r#"{{"result":{result}}}"#))).unwrap_err();
+            let error = read_parent_message(&Bytes::from(format!(r#"{{"result":{result}}}"#))).unwrap_err();
             let text = format!(
                 "invalid message: the parent's `result` is unusable: {want}; a result is an object whose `content` is a \
                  list of at least one block, an object with a `type`"
@@ -600,7 +580,7 @@ mod tests {
             "[".repeat(128),
             "]".repeat(128)
         );
-        let error = read_reply(&Bytes::from(deep)).unwrap_err().to_string();
+        let error = read_parent_message(&Bytes::from(deep)).unwrap_err().to_string();
         let want = "invalid message: the parent's `result` is unusable: it is nested 129 levels deep, the limit is 128";
         assert_eq!(error, want);
     }
@@ -616,7 +596,7 @@ mod tests {
         for (error, want) in rows {
             for result in [r#"{"content":[{"type":"text","text":"fine"}]}"#, "{}", "null"] {
                 let frame = format!(r#"{{"result":{result},"error":{error}}}"#);
-                let got = read_reply(&Bytes::from(frame)).unwrap_err().to_string();
+                let got = read_parent_message(&Bytes::from(frame)).unwrap_err().to_string();
                 let want = format!(
                     "invalid message: the parent's answer has both `result` and `error`, which says: {want}"
                 );

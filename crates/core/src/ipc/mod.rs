@@ -14,7 +14,6 @@ pub(crate) mod frame;
 mod locate;
 pub(crate) mod message;
 mod names;
-mod questions;
 mod remote;
 mod schema_file;
 mod server;

@@ -14,11 +14,10 @@ use std::time::SystemTime;
 use crate::ServerInfo;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+use tempfile::TempPath;
 
 use crate::ipc::IpcError;
-use crate::ipc::files::{
-    Lock, Made, SessionId, create_locked, open_itself, rename_without_replacing, temp_dir,
-};
+use crate::ipc::files::{Lock, SessionId, create_locked, open_itself, temp_dir};
 use crate::ipc::user::User;
 
 /// The maximum length of a name; it becomes a part of tools' names.
@@ -44,44 +43,34 @@ pub struct NamedSession {
     pub server: ServerInfo,
 }
 
-/// The entry of a session of this process. Dropping it removes the file.
-#[derive(Debug)]
-pub(crate) struct NameEntry {
-    // Dropped first: the file is removed before it is unlocked.
-    _file: Made,
-    _lock: Lock,
-}
-
-impl NameEntry {
-    /// Registers the session with these `socket` and `schema` files as `name` in `dir`.
-    pub(crate) fn create(
-        dir: &Path,
-        id: SessionId,
-        name: &str,
-        (socket, schema): (&Path, &Path),
-        server: ServerInfo,
-    ) -> Result<Self, IpcError> {
-        let failed = |what| move |error| IpcError::Start { dir: dir.into(), what, error };
-        private_dir(dir).map_err(failed("cannot use it for the names of sessions"))?;
-        sweep_names(dir);
-        let session = NamedSession {
-            name: name.into(),
-            program: env::current_exe().unwrap_or_default(),
-            pid: std::process::id(),
-            started: SystemTime::now(),
-            socket: socket.into(),
-            schema: schema.into(),
-            server,
-        };
-        let text = serde_json::to_vec(&session).map_err(|error| IpcError::Invalid {
-            reason: format!("the path cannot be written as JSON: {error}"),
-        })?;
-        let path = dir.join(format!("{name}.{}.json", id.text()));
-        let unfinished = path.with_extension("tmp");
-        let lock = create_locked(&unfinished, &text, || rename_without_replacing(&unfinished, &path))
-            .map_err(failed("cannot create an entry"))?;
-        Ok(Self { _file: Made(path), _lock: lock })
-    }
+/// Registers a session with these `socket` and `schema` files as `name` in `dir`. Dropping the entry removes its file and
+/// then unlocks it.
+pub(crate) fn create_entry(
+    dir: &Path,
+    id: SessionId,
+    name: &str,
+    (socket, schema): (&Path, &Path),
+    server: ServerInfo,
+) -> Result<(TempPath, Lock), IpcError> {
+    let failed = |what| move |error| IpcError::Start { dir: dir.into(), what, error };
+    private_dir(dir).map_err(failed("cannot use it for the names of sessions"))?;
+    sweep_names(dir);
+    let session = NamedSession {
+        name: name.into(),
+        program: env::current_exe().unwrap_or_default(),
+        pid: std::process::id(),
+        started: SystemTime::now(),
+        socket: socket.into(),
+        schema: schema.into(),
+        server,
+    };
+    let text = serde_json::to_vec(&session).map_err(|error| IpcError::Invalid {
+        reason: format!("the path cannot be written as JSON: {error}"),
+    })?;
+    let path = dir.join(format!("{name}.{}.json", id.text()));
+    let lock = create_locked(&path.with_extension("tmp"), &text, |file| file.persist_noclobber(&path))
+        .map_err(failed("cannot create an entry"))?;
+    Ok((TempPath::try_from_path(path)?, lock))
 }
 
 /// Refuses a name that cannot be a part of a tool's name, or that would make `session__tool` ambiguous.

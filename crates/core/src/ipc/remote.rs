@@ -1,14 +1,19 @@
 //! A session in another process, as a source of tools.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::{
-    Answer, Budget, CallContext, CallFuture, Changes, RawJson, ToolCall, ToolError, ToolList, ToolSource,
+    Answer, Budget, CallContext, CallFuture, Changes, Pending, RawJson, ToolCall, ToolError, ToolList,
+    ToolSource,
 };
 use tokio::net::UnixStream;
 use tokio::runtime::Handle;
@@ -16,13 +21,12 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ipc::IpcError;
-use crate::ipc::connection::{Connection, check_socket_path};
+use crate::ipc::connection::{IpcConnection, check_socket_path};
 use crate::ipc::files::SessionId;
 use crate::ipc::frame::check_size;
 use crate::ipc::message::{
-    Parts, Reply, Watched, read_reply, read_watched, write_answer, write_request, write_watch,
+    ParentMessage, Watched, read_parent_message, read_watched, write_answer, write_call, write_watch,
 };
-use crate::ipc::questions::PassedOn;
 use crate::ipc::schema_file::read_schema_file;
 
 /// How many bytes of large answers are held at a time, for a client that does not read them.
@@ -43,28 +47,28 @@ const FOLLOW_AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_s
 /// [`open`](Self::open) inside a runtime waits for changes on a separate connection.
 #[derive(Debug)]
 pub struct Remote {
-    parent: Arc<Parent>,
+    session: Arc<RemoteSession>,
     follower: Follower,
 }
 
-/// The task that keeps a list up to date.
-#[derive(Debug, Default)]
-pub(crate) struct Follower(OnceLock<AbortOnDropHandle<()>>);
+/// The task that keeps a list up to date, if it has been started.
+pub(crate) type Follower = OnceLock<AbortOnDropHandle<()>>;
 
-impl Follower {
-    /// Starts it, if it does not run yet and this is inside a runtime.
-    pub(crate) fn start<F: Future<Output = ()> + Send + 'static>(&self, follow: impl FnOnce() -> F) {
-        if self.0.get().is_none()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            self.0.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(follow())));
-        }
+/// Starts the task, if it does not run yet and this is inside a runtime.
+pub(crate) fn start_following<F>(follower: &Follower, follow: impl FnOnce() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    if follower.get().is_none()
+        && let Ok(runtime) = Handle::try_current()
+    {
+        follower.get_or_init(|| AbortOnDropHandle::new(runtime.spawn(follow())));
     }
 }
 
-/// The parent's end.
+/// A session in another process: its tools, and the connections to it.
 #[derive(Debug)]
-pub(crate) struct Parent {
+pub(crate) struct RemoteSession {
     socket: PathBuf,
     schema: Option<PathBuf>,
     /// Whether the parent supports our extensions.
@@ -75,7 +79,7 @@ pub(crate) struct Parent {
     list: RwLock<ToolList>,
     changed: Arc<watch::Sender<()>>,
     /// The idle connections; the last used one is at the end.
-    pool: Mutex<Vec<Connection>>,
+    pool: Mutex<Vec<IpcConnection>>,
     answers: Budget,
 }
 
@@ -86,7 +90,7 @@ impl Remote {
     ///
     /// When the path is too long for a socket.
     pub fn new(socket: impl Into<PathBuf>, tools: ToolList) -> Result<Self, IpcError> {
-        Parent::new(socket.into(), None, tools, Arc::default()).map(Self::of)
+        RemoteSession::new(socket.into(), None, tools, Arc::default()).map(Self::of)
     }
 
     /// A remote for the session at `socket` with the tools of its schema file, also when they change. It follows
@@ -96,18 +100,18 @@ impl Remote {
     ///
     /// When the path is too long for a socket, or the file cannot be used.
     pub fn open(socket: impl Into<PathBuf>, schema: impl Into<PathBuf>) -> Result<Self, IpcError> {
-        let remote = Parent::open(socket.into(), schema.into(), Arc::default()).map(Self::of)?;
+        let remote = RemoteSession::open(socket.into(), schema.into(), Arc::default()).map(Self::of)?;
         remote.follow();
         Ok(remote)
     }
 
     fn follow(&self) {
-        let parent = Arc::clone(&self.parent);
-        self.follower.start(|| async move { parent.follow().await });
+        let session = Arc::clone(&self.session);
+        start_following(&self.follower, || async move { session.follow().await });
     }
 
-    fn of(parent: Parent) -> Self {
-        Self { parent: Arc::new(parent), follower: Follower::default() }
+    fn of(session: RemoteSession) -> Self {
+        Self { session: Arc::new(session), follower: Follower::default() }
     }
 
     /// Calls a tool; the outer error is one of the connection, the inner one is the parent's answer.
@@ -120,18 +124,18 @@ impl Remote {
         call: ToolCall,
         context: CallContext,
     ) -> Result<Result<RawJson, ToolError>, IpcError> {
-        self.parent.relay(call, context).await
+        self.session.relay(call, context).await
     }
 
     /// How many calls the session has begun to answer; `None` if it does not report that.
     pub async fn count_calls(&self) -> Option<u64> {
-        let mut connection = self.parent.connect().await.ok()?;
-        Some(ask(&mut connection, None).await.ok()?.calls)
+        let mut connection = self.session.connect().await.ok()?;
+        Some(watch(&mut connection, None).await.ok()?.calls)
     }
 }
 
 /// Requests a revision other than the `known` one, and waits for it.
-async fn ask(connection: &mut Connection, known: Option<u64>) -> Result<Watched, IpcError> {
+async fn watch(connection: &mut IpcConnection, known: Option<u64>) -> Result<Watched, IpcError> {
     connection.send(&write_watch(known)).await?;
     read_watched(&connection.reader.read_frame().await?.ok_or_else(closed)?)
 }
@@ -141,7 +145,7 @@ fn id_of(path: &Path) -> Option<SessionId> {
     path.file_name().and_then(SessionId::of).map(|(id, _)| id)
 }
 
-impl Parent {
+impl RemoteSession {
     fn new(
         socket: PathBuf,
         schema: Option<PathBuf>,
@@ -163,7 +167,7 @@ impl Parent {
         })
     }
 
-    /// A parent that notifies `changed` when its tools have changed, as long as `follow` runs.
+    /// A session that notifies `changed` when its tools have changed, as long as `follow` runs.
     pub(crate) fn open(
         socket: PathBuf,
         schema: PathBuf,
@@ -184,42 +188,29 @@ impl Parent {
         let [shortest, longest] = FOLLOW_AGAIN;
         let mut pause = shortest;
         loop {
-            match self.connect().await {
-                Ok(mut connection) => {
-                    let Err(error) = self.follow_on(&mut connection, schema, || pause = shortest).await;
-                    if let IpcError::Invalid { reason } = error {
+            let following = async {
+                let (mut connection, mut known) = (self.connect().await?, None);
+                loop {
+                    let watched = watch(&mut connection, known).await;
+                    if let Err(IpcError::Invalid { reason }) = &watched {
                         tracing::debug!(reason, "the list of tools stays as it is");
                         connection.reader.closed().await;
-                    } else {
-                        tracing::debug!(%error, "the parent closed the connection");
                     }
+                    known = Some(watched?.revision);
+                    pause = shortest;
+                    self.reload(schema)?;
                 }
-                Err(IpcError::Connect { error, .. })
-                    if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) =>
-                {
-                    return;
-                }
-                // A temporary problem, such as a lack of descriptors here.
-                Err(error) => tracing::debug!(%error, "the parent cannot be followed for now"),
+            };
+            let Err::<Infallible, _>(error) = following.await;
+            if let IpcError::Connect { error, .. } = &error
+                && matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
+            {
+                return;
             }
-            // It may be gone, which the next attempt shows.
+            // It may be gone, which the next attempt shows; or there is a temporary problem here.
+            tracing::debug!(%error, "the parent cannot be followed for now");
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(longest);
-        }
-    }
-
-    async fn follow_on(
-        &self,
-        connection: &mut Connection,
-        schema: &Path,
-        mut answered: impl FnMut(),
-    ) -> Result<Infallible, IpcError> {
-        let mut known = None;
-        loop {
-            let watched = ask(connection, known).await?;
-            answered();
-            known = Some(watched.revision);
-            self.reload(schema).map_err(lost)?;
         }
     }
 
@@ -244,7 +235,7 @@ impl Parent {
         let can_ask = call.meta.can_ask;
         let client = call.meta.caller.take().filter(|_| self.schema.is_some());
         // Checked before a connection is used for it.
-        check_size(write_request(&call, None).size())?;
+        check_size(write_call(&call, None).size())?;
         let _turn = if self.is_ours { None } else { Some(self.one_at_a_time.lock().await) };
         let mut connection = loop {
             let kept = self.kept();
@@ -254,7 +245,7 @@ impl Parent {
                 None => self.connect().await?,
             };
             let client = client.clone().filter(|_| connection.introduced != client);
-            match connection.send(&write_request(&call, client.as_deref())).await {
+            match connection.send(&write_call(&call, client.as_deref())).await {
                 Ok(()) => {
                     connection.introduced = client.or(connection.introduced);
                     break connection;
@@ -267,27 +258,30 @@ impl Parent {
         // The arguments may be large, and the answer may take long.
         drop(call);
         context.mark_sent();
-        let mut questions = PassedOn::default();
+        let mut questions = BTreeMap::new();
         let outcome = loop {
             let frame = tokio::select! {
                 biased;
                 frame = connection.reader.read_frame() => frame.map_err(in_call)?,
-                (id, answer) = questions.next() => {
-                    connection.send(&sized(id, answer)).await.map_err(in_call)?;
+                (id, answer) = next_answer(&mut questions) => {
+                    connection.send(&write_answer(id, answer)).await.map_err(in_call)?;
                     continue;
                 }
             };
-            match read_reply(&frame.ok_or_else(closed)?)? {
-                Reply::Result(result) => break Ok(result),
-                Reply::Error(error) => break Err(error),
-                Reply::Progress(Some(report)) if wants_progress => {
+            match read_parent_message(&frame.ok_or_else(closed)?)? {
+                ParentMessage::Result(result) => break Ok(result),
+                ParentMessage::Error(error) => break Err(error),
+                ParentMessage::Progress(Some(report)) if wants_progress => {
                     context.progress(report.progress, report.total, report.message.as_deref());
                 }
-                Reply::Progress(None) if wants_progress => {
+                ParentMessage::Progress(None) if wants_progress => {
                     tracing::debug!("a progress report cannot be read");
                 }
-                Reply::Ask(id, question) if can_ask => questions.take(id, question, &context),
-                Reply::Progress(_) | Reply::Ask(..) => {
+                ParentMessage::Ask(id, Some(question)) if can_ask => {
+                    questions.insert(id, context.put(question));
+                }
+                ParentMessage::Ask(id, None) if can_ask => _ = questions.remove(&id),
+                ParentMessage::Progress(_) | ParentMessage::Ask(..) => {
                     let reason = "the parent sent progress or a question that was not requested".into();
                     return Err(IpcError::Invalid { reason });
                 }
@@ -302,21 +296,21 @@ impl Parent {
     }
 
     /// A kept connection that is still usable, as far as is known.
-    fn kept(&self) -> Option<Connection> {
+    fn kept(&self) -> Option<IpcConnection> {
         let mut pool = self.pool();
         // The parent may have closed it meanwhile, or may have sent something unexpected.
-        std::iter::from_fn(|| pool.pop()).find(Connection::is_fresh)
+        std::iter::from_fn(|| pool.pop()).find(IpcConnection::is_fresh)
     }
 
-    fn pool(&self) -> MutexGuard<'_, Vec<Connection>> {
+    fn pool(&self) -> MutexGuard<'_, Vec<IpcConnection>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect(&self) -> Result<Connection, IpcError> {
+    async fn connect(&self) -> Result<IpcConnection, IpcError> {
         let error = match UnixStream::connect(&self.socket).await {
             Ok(stream) => {
                 tracing::debug!(socket = %self.socket.display(), "connected");
-                return Connection::new(stream, self.answers.clone());
+                return IpcConnection::new(stream, self.answers.clone());
             }
             Err(error) => error,
         };
@@ -334,13 +328,23 @@ impl Parent {
     }
 }
 
-/// The answer, or an error if it is too large.
-fn sized(id: u64, answer: Result<Answer, ToolError>) -> Parts {
-    let parts = write_answer(id, answer);
-    match check_size(parts.size()) {
-        Ok(()) => parts,
-        Err(error) => write_answer(id, Err(ToolError::new(error.type_name(), error.to_string()))),
-    }
+/// Waits for the next answer to a question; those that nobody can be asked are answered at once. Cancel-safe.
+async fn next_answer(questions: &mut BTreeMap<u64, Option<Pending>>) -> (u64, Result<Answer, ToolError>) {
+    let (id, answer) = poll_fn(|context| {
+        for (id, pending) in questions.iter_mut() {
+            let answer = match pending {
+                Some(pending) => Pin::new(pending).poll(context),
+                None => Poll::Ready(Ok(Answer::Nobody)),
+            };
+            if let Poll::Ready(answer) = answer {
+                return Poll::Ready((*id, answer));
+            }
+        }
+        Poll::Pending
+    })
+    .await;
+    questions.remove(&id);
+    (id, answer)
 }
 
 fn lost(reason: impl std::fmt::Display) -> IpcError {
@@ -362,15 +366,15 @@ fn in_call(error: IpcError) -> IpcError {
 impl ToolSource for Remote {
     fn tools(&self) -> ToolList {
         self.follow();
-        self.parent.tools()
+        self.session.tools()
     }
 
     fn changes(&self) -> Changes {
         self.follow();
-        Changes::of(self.parent.changed.subscribe())
+        Changes::of(self.session.changed.subscribe())
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
-        self.parent.call(call, context)
+        self.session.call(call, context)
     }
 }

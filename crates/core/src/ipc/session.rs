@@ -7,15 +7,16 @@ use std::time::Duration;
 use crate::trace::{Process, TRACE_VARIABLE, Tracer, What, trace_path};
 use crate::{CancellationToken, Changes, ServerInfo, ToolList, ToolSource, check_server_name};
 use serde_json::{Value, json};
+use tempfile::TempPath;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
 use crate::ipc::IpcError;
-use crate::ipc::files::{SessionFiles, SessionId, session_dir};
+use crate::ipc::files::{Lock, SessionFiles, SessionId, session_dir};
 use crate::ipc::locate::{BridgeCommand, bridge_executable};
-use crate::ipc::names::{NameEntry, check_name, names_dirs};
+use crate::ipc::names::{check_name, create_entry, names_dirs};
 use crate::ipc::schema_file::write_schema_file;
 use crate::ipc::server::Server;
 use crate::ipc::sweep::sweep;
@@ -70,16 +71,14 @@ pub struct Session {
     stop: CancellationToken,
     /// The pid of the process that started it; a fork only has a copy.
     owner: u32,
-    running: Shared,
+    running: Arc<Mutex<Option<RunningSession>>>,
 }
 
-/// The parts of a running session; `None` once it has ended.
-type Shared = Arc<Mutex<Option<Running>>>;
-
+/// The parts of a session that end with it.
 #[derive(Debug)]
-struct Running {
+struct RunningSession {
     // Dropped before the files, so that a name always belongs to a session that accepts connections.
-    _name: Option<NameEntry>,
+    _name: Option<(TempPath, Lock)>,
     files: SessionFiles,
     /// The task that serves, and keeps the schema file up to date.
     server: JoinHandle<()>,
@@ -183,18 +182,18 @@ impl SessionBuilder {
         let list = self.source.tools();
         let (files, listener, guard) = SessionFiles::create(&dir, self.id, &write_schema_file(&list))?;
         let listener = (guard, UnixListener::from_std(listener).map_err(failed("cannot listen"))?);
-        let (socket, schema) = (files.socket().to_owned(), files.schema().to_owned());
+        let (socket, schema) = (files.socket.to_path_buf(), files.schema.to_path_buf());
         let name = self.name.map(|name| {
             let dir = self.names_dir.or_else(|| names_dirs().into_iter().next()).unwrap_or_default();
             let info = self.info.clone().unwrap_or_default();
-            NameEntry::create(&dir, self.id, &name, (&socket, &schema), info)
+            create_entry(&dir, self.id, &name, (&socket, &schema), info)
         });
         let name = name.transpose()?;
 
         let id = self.id.text();
         let tools = list.len() as u64;
         tracer.note(|| What::SessionStart { session: id.clone(), tools });
-        let (running, stop, revision) = (Shared::default(), CancellationToken::new(), watch::Sender::new(0));
+        let (running, stop, revision) = (Arc::default(), CancellationToken::new(), watch::Sender::new(0));
         let server = Server::new(Arc::clone(&self.source), tracer.clone(), revision.subscribe());
         let listing = keep_listing(Arc::clone(&running), Arc::clone(&self.source), list, changes, revision);
         let (serving, stopped) = (server.serve(listener, stop.clone()), stop.clone());
@@ -202,7 +201,7 @@ impl SessionBuilder {
         let server = tokio::spawn(work.in_current_span());
         tracing::debug!(socket = %socket.display(), "session started");
         let end = SessionEnd { id, tracer: tracer.clone() };
-        *lock(&running) = Some(Running { _name: name, files, server, end });
+        *lock(&running) = Some(RunningSession { _name: name, files, server, end });
         let (source, bridge, info) = (self.source, self.bridge, self.info);
         let owner = std::process::id();
         Ok(Session { socket, schema, source, bridge, trace, info, tracer, stop, owner, running })
@@ -211,7 +210,7 @@ impl SessionBuilder {
 
 /// Rewrites the schema file and increments the revision whenever the tools have changed.
 async fn keep_listing(
-    running: Shared,
+    running: Arc<Mutex<Option<RunningSession>>>,
     source: Arc<dyn ToolSource>,
     mut listed: ToolList,
     mut changes: Changes,
@@ -244,7 +243,7 @@ async fn keep_listing(
     }
 }
 
-fn lock(running: &Shared) -> MutexGuard<'_, Option<Running>> {
+fn lock(running: &Mutex<Option<RunningSession>>) -> MutexGuard<'_, Option<RunningSession>> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
-use crate::ipc::files::{FileKind, SessionId, open_itself};
+use crate::ipc::files::{SessionId, open_itself};
 use crate::ipc::user::User;
 
 /// Files of other implementations must be at least this old before they are removed.
@@ -50,8 +50,8 @@ pub enum SessionState {
 ///
 /// When the directory cannot be read.
 pub fn sessions(dir: &Path) -> io::Result<Vec<SessionInfo>> {
-    let found = found(dir)?.into_iter().filter_map(|(id, seen)| Remains::look(dir, id, seen));
-    Ok(found.map(|remains| remains.info).collect())
+    let found = found(dir)?.into_iter().filter_map(|(id, seen)| look(dir, id, seen));
+    Ok(found.map(|(info, ..)| info).collect())
 }
 
 /// Removes the files of this user's dead sessions in `dir`, and returns these sessions.
@@ -86,10 +86,9 @@ fn found(dir: &Path) -> io::Result<BTreeMap<SessionId, Vec<PathBuf>>> {
 }
 
 fn remove_if_dead(dir: &Path, id: SessionId, seen: Vec<PathBuf>) -> Option<SessionInfo> {
-    let remains = Remains::look(dir, id, seen).filter(|it| it.info.state == SessionState::Stale)?;
+    let (info, files, _locks) = look(dir, id, seen).filter(|(info, ..)| info.state == SessionState::Stale)?;
     let mut is_gone = true;
-    // Sockets before schema files, in the order in which a session removes them.
-    for path in remains.sockets.iter().chain(&remains.schemas) {
+    for path in &files {
         match fs::remove_file(path) {
             Ok(()) => tracing::debug!(path = %path.display(), "removed a file of a dead session"),
             // Another process is sweeping too.
@@ -100,84 +99,81 @@ fn remove_if_dead(dir: &Path, id: SessionId, seen: Vec<PathBuf>) -> Option<Sessi
             }
         }
     }
-    is_gone.then_some(remains.info)
+    is_gone.then_some(info)
 }
 
-/// A session's files.
-struct Remains {
-    info: SessionInfo,
-    sockets: Vec<PathBuf>,
-    schemas: Vec<PathBuf>,
-    /// Held while a dead session's files are examined and removed.
-    _locks: Vec<File>,
-}
-
-impl Remains {
-    fn look(dir: &Path, id: SessionId, mut paths: Vec<PathBuf>) -> Option<Self> {
-        // A file that was created while the directory was read may be missing in the listing, although a later one
-        // is there.
-        paths.extend([id.unfinished_socket(dir), id.socket(dir), id.schema(dir)]);
-        paths.sort();
-        paths.dedup();
-        let user = User::of_this_process();
-        let (mut since, mut listening) = (SystemTime::UNIX_EPOCH, None);
-        let (mut sockets, mut schemas) = (Vec::new(), Vec::new());
-        for path in paths {
-            let meta = match fs::symlink_metadata(&path) {
-                Ok(meta) => meta,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                // This may be the file that shows that the session is alive.
-                Err(_) => return None,
-            };
-            let (_, kind) = path.file_name().and_then(SessionId::of)?;
-            // Other users may create files with our names; these must not keep us from judging our own files.
-            if !user.is(meta.uid()) || !kind.is(meta.file_type()) {
-                continue;
-            }
-            let modified = meta.modified().unwrap_or_else(|_| SystemTime::now());
-            since = since.max(modified);
-            match kind {
-                FileKind::Socket => {
-                    listening = listening.max(Some(modified));
-                    sockets.push(path);
-                }
-                FileKind::Schema => schemas.push(path),
-            }
-        }
-        if sockets.is_empty() && schemas.is_empty() {
-            return None;
-        }
-        let is_young = since.elapsed().unwrap_or_default() <= FOREIGN_AGE;
-        let mut locks = Vec::new();
-        let state = schemas.iter().find_map(|schema| match try_lock(user, schema) {
-            Ok(Some(lock)) => {
-                locks.push(lock);
-                None
-            }
-            Ok(None) => Some(SessionState::Live),
-            // Removed meanwhile, or unreadable: not provably dead.
-            Err(_) => Some(SessionState::Unclear),
-        });
-        let state = match state {
-            Some(state) => state,
-            None if !sockets.iter().all(|socket| refuses(socket)) => SessionState::Live,
-            // A session of ours without a lock is dead. One of another implementation could be starting, and its
-            // schema file could belong to a socket of another name.
-            None if id.is_ours() || !(is_young || sockets.is_empty()) => SessionState::Stale,
-            None => SessionState::Unclear,
+/// A session's state, its files in the order in which a session removes them, and the locks of a dead session, which
+/// are held while its files are examined and removed.
+fn look(
+    dir: &Path,
+    id: SessionId,
+    mut paths: Vec<PathBuf>,
+) -> Option<(SessionInfo, Vec<PathBuf>, Vec<File>)> {
+    // A file that was created while the directory was read may be missing in the listing, although a later one
+    // is there.
+    paths.extend([id.unfinished_socket(dir), id.socket(dir), id.schema(dir)]);
+    paths.sort();
+    paths.dedup();
+    let user = User::of_this_process();
+    let (mut since, mut listening) = (SystemTime::UNIX_EPOCH, None);
+    let (mut sockets, mut schemas) = (Vec::new(), Vec::new());
+    for path in paths {
+        let meta = match fs::symlink_metadata(&path) {
+            Ok(meta) => meta,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // This may be the file that shows that the session is alive.
+            Err(_) => return None,
         };
-        // Other implementations may write the id in another way.
-        let named =
-            |paths: &[PathBuf]| paths.iter().find(|path| path.extension() != Some("tmp".as_ref())).cloned();
-        let info = SessionInfo {
-            socket: named(&sockets).unwrap_or_else(|| id.socket(dir)),
-            schema: named(&schemas).unwrap_or_else(|| id.schema(dir)),
-            state,
-            // Changed tools mean a new schema file, so the socket's time is used.
-            since: listening.unwrap_or(since),
-        };
-        Some(Self { info, sockets, schemas, _locks: locks })
+        let (_, is_socket) = path.file_name().and_then(SessionId::of)?;
+        let kind = meta.file_type();
+        // Other users may create files with our names; these must not keep us from judging our own files. Neither does
+        // a link, a directory or a FIFO with such a name belong to a session.
+        if !user.is(meta.uid()) || !(if is_socket { kind.is_socket() } else { kind.is_file() }) {
+            continue;
+        }
+        let modified = meta.modified().unwrap_or_else(|_| SystemTime::now());
+        since = since.max(modified);
+        if is_socket {
+            listening = listening.max(Some(modified));
+            sockets.push(path);
+        } else {
+            schemas.push(path);
+        }
     }
+    if sockets.is_empty() && schemas.is_empty() {
+        return None;
+    }
+    let is_young = since.elapsed().unwrap_or_default() <= FOREIGN_AGE;
+    let mut locks = Vec::new();
+    let state = schemas.iter().find_map(|schema| match try_lock(user, schema) {
+        Ok(Some(lock)) => {
+            locks.push(lock);
+            None
+        }
+        Ok(None) => Some(SessionState::Live),
+        // Removed meanwhile, or unreadable: not provably dead.
+        Err(_) => Some(SessionState::Unclear),
+    });
+    let state = match state {
+        Some(state) => state,
+        None if !sockets.iter().all(|socket| refuses(socket)) => SessionState::Live,
+        // A session of ours without a lock is dead. One of another implementation could be starting, and its
+        // schema file could belong to a socket of another name.
+        None if id.is_ours() || !(is_young || sockets.is_empty()) => SessionState::Stale,
+        None => SessionState::Unclear,
+    };
+    // Other implementations may write the id in another way.
+    let named =
+        |paths: &[PathBuf]| paths.iter().find(|path| path.extension() != Some("tmp".as_ref())).cloned();
+    let info = SessionInfo {
+        socket: named(&sockets).unwrap_or_else(|| id.socket(dir)),
+        schema: named(&schemas).unwrap_or_else(|| id.schema(dir)),
+        state,
+        // Changed tools mean a new schema file, so the socket's time is used.
+        since: listening.unwrap_or(since),
+    };
+    sockets.extend(schemas);
+    Some((info, sockets, locks))
 }
 
 /// Takes the lock of a schema file; `None` if a session holds it.

@@ -13,9 +13,9 @@ use rustix::process::Signal;
 /// The first argument of a guardian; unlikely to clash with a program's own commands.
 pub const COMMAND: &str = "toolbridge-guard";
 
-/// The environment variable with the directory of the request. The guardian removes it if the program no longer
+/// The environment variable with the scratch directory of the request. The guardian removes it if the program no longer
 /// can.
-pub const ROOM: &str = "TOOLBRIDGE_ROOM";
+pub const SCRATCH_DIRECTORY: &str = "TOOLBRIDGE_ROOM";
 
 /// Makes a guardian kill all its processes immediately. The system sends the same signal when its parent ends.
 pub const HURRY: Signal = Signal::USR1;

@@ -10,7 +10,7 @@ use crate::RawJson;
 /// Limits how many bytes of large messages are held at a time. Small messages are not counted; their number is
 /// limited elsewhere.
 #[derive(Debug, Clone)]
-pub(crate) struct Budget(Arc<Semaphore>);
+pub struct Budget(Arc<Semaphore>);
 
 /// One message's part of a [`Budget`], given back when it is dropped; empty for a small message.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Budget {
 
     /// A budget of that many bytes.
     #[must_use]
-    pub(crate) fn new(bytes: usize) -> Self {
+    pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes)))
     }
 

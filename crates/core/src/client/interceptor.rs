@@ -1,22 +1,25 @@
-//! What a server sends, before rmcp gets it, and which requests it can have read.
+//! Reads what a server sends before rmcp gets it, and knows which requests the server can have read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
-    CustomResult, JsonRpcMessage, ProgressToken, RequestId, ServerJsonRpcMessage, ServerNotification,
-    ServerResult,
+    CustomResult, JsonRpcMessage, JsonRpcResponse, ProgressToken, RequestId, ServerJsonRpcMessage,
+    ServerNotification, ServerResult,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 
 use crate::{CallContext, RawJson};
 
 /// Reads the messages of one server.
 #[derive(Debug, Default)]
-pub(crate) struct Incoming {
+pub(crate) struct Interceptor {
+    /// Notified when the server reports that its tools have changed.
+    pub(crate) tools_changed: Notify,
     /// The pending calls whose progress is wanted.
     reports: Mutex<HashMap<ProgressToken, CallContext>>,
     /// The pending requests whose lines have been written to the server's process.
@@ -33,14 +36,7 @@ struct Payload {
     tools: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
-struct Response<'a> {
-    id: RequestId,
-    #[serde(borrow)]
-    result: &'a RawValue,
-}
-
-impl Incoming {
+impl Interceptor {
     pub(crate) fn over_http() -> Self {
         Self { rmcp_reads_lists: true, ..Self::default() }
     }
@@ -56,7 +52,7 @@ impl Incoming {
     /// The message for rmcp, if it is for rmcp. Payloads are in it as the string of their text. Progress goes straight to
     /// its call: rmcp would handle each report in a task of its own, in any order.
     pub(crate) fn read(&self, text: &[u8]) -> Result<Option<ServerJsonRpcMessage>, serde_json::Error> {
-        if let Ok(Response { id, result }) = serde_json::from_slice(text)
+        if let Ok(JsonRpcResponse::<&RawValue> { id, result, .. }) = serde_json::from_slice(text)
             && let Ok(Payload { content, tools }) = serde_json::from_str(result.get())
             && (content.is_some() || tools.is_some() && !self.rmcp_reads_lists)
         {
@@ -64,14 +60,18 @@ impl Incoming {
             return Ok(Some(ServerJsonRpcMessage::response(text.into(), id)));
         }
         let message = serde_json::from_slice(text)?;
-        if let JsonRpcMessage::Notification(notification) = &message
-            && let ServerNotification::ProgressNotification(report) = &notification.notification
-        {
-            let report = &report.params;
-            if let Some(context) = self.reports().get(&report.progress_token) {
-                context.progress(report.progress, report.total, report.message.as_deref());
+        if let JsonRpcMessage::Notification(notification) = &message {
+            match &notification.notification {
+                ServerNotification::ProgressNotification(report) => {
+                    let report = &report.params;
+                    if let Some(context) = self.reports().get(&report.progress_token) {
+                        context.progress(report.progress, report.total, report.message.as_deref());
+                    }
+                    return Ok(None);
+                }
+                ServerNotification::ToolListChangedNotification(_) => self.tools_changed.notify_one(),
+                _ => {}
             }
-            return Ok(None);
         }
         Ok(Some(message))
     }

@@ -12,7 +12,7 @@ use toolbridge_core::call::{Answer, CancellationToken};
 use toolbridge_core::source::CallEvent;
 use toolbridge_core::tool::{RawJson, ToolCall};
 
-use crate::host::Shared;
+use crate::host::HostState;
 use crate::wire::{error_headers, headers, kind, read_meta, status, too_large};
 
 /// How often a host sends a beat for a running call.
@@ -22,8 +22,8 @@ const BEAT: Duration = Duration::from_millis(600);
 const ANSWER_HEADER_BYTES: usize = "NATS/1.0\r\nToolbridge: answer\r\n\r\n".len();
 
 /// A received call.
-pub(crate) struct Run {
-    pub(crate) host: Arc<Shared>,
+pub(crate) struct ReceivedCall {
+    pub(crate) host: Arc<HostState>,
     pub(crate) request: Request,
     /// The reply subject.
     pub(crate) id: String,
@@ -33,9 +33,9 @@ pub(crate) struct Run {
     pub(crate) cancelled: CancellationToken,
 }
 
-impl Run {
+impl ReceivedCall {
     /// Runs the call and answers it, unless its caller cancels it.
-    pub(crate) async fn call(&self) {
+    pub(crate) async fn run(&self) {
         let meta = read_meta(&self.request.message);
         let call = self.arguments().map(|arguments| ToolCall { name: self.tool.clone(), arguments, meta });
         let mut running = match call.and_then(|call| self.host.dispatcher.call(call, None)) {
