@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from support import named, soon
 
-SESSION = ["bind", "listen", "mmap", "open", "read", "renameat2", "socket", "write"]
+SESSION = ["bind", "listen", "mmap", "openat", "read", "renameat2", "socket", "write"]
 
 # One call in so many fails, and the first of each kind, unless all of them do.
 EVERY = {"session": "4", "request": "24"}
 
-REQUEST = ["mkdir", "mmap", "open", "pipe2", "read", "writev"]
+REQUEST = ["mkdir", "mmap", "openat", "pipe2", "read", "writev"]
 
 
 @pytest.mark.parametrize(("scenario", "known"), [("session", SESSION), ("request", SESSION + REQUEST)])
