@@ -9,10 +9,9 @@ use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use toolbridge_core::call::{Answer, Question};
-use toolbridge_core::http;
 use toolbridge_core::source::{CallFuture, Combined};
 use toolbridge_core::tool::{Content, RawJson, ToolCall, ToolList, ToolSpec};
-use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, ToolResult, ToolSource, Toolset};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, ToolResult, ToolSource, Toolset, http};
 
 /// A red pixel.
 const PIXEL: &[u8] = include_bytes!("pixel.png");

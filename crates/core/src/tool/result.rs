@@ -12,7 +12,7 @@ use crate::RawJson;
 
 /// A tool's complete result: blocks of content, optional structured content, and whether it is an error.
 ///
-/// Most handlers return plain text or a value instead, see [`IntoToolResult`](crate::IntoToolResult).
+/// Most handlers return plain text or a value instead, see [`IntoToolResult`](crate::toolset::IntoToolResult).
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;

@@ -48,7 +48,7 @@ impl FromContext for CancellationToken {
     }
 }
 
-/// A value that calls share ([`ToolsetBuilder::state`](crate::ToolsetBuilder::state), or the request's own), as a
+/// A value that calls share ([`ToolsetBuilder::state`](crate::toolset::ToolsetBuilder::state), or the request's own), as a
 /// parameter of a function with `#[tool]`. It is cloned for each call, so it should be cheap to clone, such as an
 /// `Arc`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

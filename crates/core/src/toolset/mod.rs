@@ -58,7 +58,7 @@ pub struct ToolsetBuilder {
 
 impl ToolsetBuilder {
     /// Adds a function: a name, what it does, and a closure over its arguments. See [`IntoHandler`] for
-    /// the closures and [`IntoToolResult`](crate::IntoToolResult) for what they may return.
+    /// the closures and [`IntoToolResult`] for what they may return.
     #[must_use]
     pub fn tool<A, M>(
         self,
@@ -81,7 +81,7 @@ impl ToolsetBuilder {
     }
 
     /// Shares a value with all calls; handlers get it with [`CallContext::state`], functions with `#[tool]` as
-    /// [`State`](crate::State). There is one value for each type; a second one replaces the first.
+    /// [`State`]. There is one value for each type; a second one replaces the first.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(value);

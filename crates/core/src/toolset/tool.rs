@@ -187,7 +187,7 @@ impl Tool {
     }
 }
 
-/// What can be added to a toolset with [`ToolsetBuilder::with`](crate::ToolsetBuilder::with): one tool or several.
+/// What can be added to a toolset with [`ToolsetBuilder::with`](crate::toolset::ToolsetBuilder::with): one tool or several.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tool",
     label = "not a tool",

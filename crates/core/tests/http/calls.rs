@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
-use toolbridge_core::http;
 use toolbridge_core::tool::{Content, RawJson};
-use toolbridge_core::{CallContext, NoArgs, Tool, ToolResult, Toolset};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolResult, Toolset, http};
 
 use crate::client::{Client, Events, Server, in_time, until};
 

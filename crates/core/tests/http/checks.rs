@@ -1,9 +1,8 @@
 //! Refused requests and their errors.
 
 use serde_json::{Value, json};
-use toolbridge_core::http;
 use toolbridge_core::tool::RawJson;
-use toolbridge_core::{NoArgs, Tool, Toolset};
+use toolbridge_core::{NoArgs, Tool, Toolset, http};
 
 use crate::client::{Client, Server};
 

@@ -7,8 +7,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use toolbridge_core::http;
-use toolbridge_core::{NoArgs, Tool, ToolError, Toolset};
+use toolbridge_core::{NoArgs, Tool, ToolError, Toolset, http};
 
 use crate::client::{Events, Server, in_time, until};
 

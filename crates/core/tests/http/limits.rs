@@ -10,8 +10,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
-use toolbridge_core::http;
-use toolbridge_core::{CallContext, NoArgs, Tool, Toolset};
+use toolbridge_core::{CallContext, NoArgs, Tool, Toolset, http};
 
 use crate::client::{Server, in_time, until};
 

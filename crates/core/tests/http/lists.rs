@@ -1,8 +1,7 @@
 //! Clients are notified when the tools change.
 
 use serde_json::json;
-use toolbridge_core::http;
-use toolbridge_core::{NoArgs, Tool, Toolset};
+use toolbridge_core::{NoArgs, Tool, Toolset, http};
 
 use crate::client::{Events, Server, until};
 

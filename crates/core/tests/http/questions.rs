@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use toolbridge_core::http;
-use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, Toolset};
+use toolbridge_core::{CallContext, NoArgs, Tool, ToolError, Toolset, http};
 
 use crate::client::{Client, Events, Server, in_time, until};
 
