@@ -7,7 +7,7 @@ pub use crate::ipc::frame::{FrameReader, write_frame};
 pub use crate::ipc::message::{
     BridgeMessage, ParentMessage, Parts, read_bridge_message, read_parent_message, write_call,
 };
-pub use crate::mcp::rpc::{Call, IdKey, Message, Refusal, RpcId, error_line, read};
+pub use crate::mcp::rpc::{CallParams, IdKey, Message, Refusal, RpcId, error_line, read};
 use crate::mcp::rpc::{Era, answer_parts};
 pub use crate::tool::budget::Budget;
 

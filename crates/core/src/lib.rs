@@ -52,8 +52,8 @@ pub(crate) use source::prefixed::with_prefix;
 pub(crate) use source::{CallEvent, CallFuture, Changes, Dispatcher, RunningCall};
 pub(crate) use tool::budget::{Budget, Share};
 pub(crate) use tool::{
-    CallMeta, Caller, DuplicateName, Fault, Hint, RawJson, RegistrationError, Schema, ServerInfo, ToolCall,
-    ToolList, ToolSpec, check_server_name, schema_of,
+    CallMeta, Caller, Fault, Hint, RawJson, RegistrationError, Schema, ServerInfo, ToolCall, ToolList,
+    ToolSpec, check_server_name, schema_of,
 };
 
 /// Calls the builder's method of the same name for each setting that is `Some`. For our own crates.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use toolbridge::model::ClaudeCodeError;
 use toolbridge::source::{Combined, Selection};
-use toolbridge::tool::{DuplicateName, RawJson, RegistrationError};
+use toolbridge::tool::{RawJson, RegistrationError};
 use toolbridge::{CallContext, Tool, ToolResult, ToolSource as _, Toolset, set};
 
 use crate::call::Asker;
@@ -119,7 +119,7 @@ impl Live {
             // The name belongs to another source, which does not list it at the moment.
             self.tools.remove(&name);
         }
-        Err(RegistrationError::from(DuplicateName(name)).into())
+        Err(RegistrationError::Duplicate(name).into())
     }
 
     /// Removes a Python tool; returns whether it existed.

@@ -15,8 +15,8 @@ use tracing::Span;
 use crate::call::clock::Clock;
 use crate::call::form::Form;
 use crate::call::progress::Listener;
-use crate::call::question::question_error;
-use crate::call::trace::{Mark, Marks};
+use crate::call::question::{self, question_error};
+use crate::call::trace::{CallTrace, Mark, Marks};
 use crate::tool::call::CallMeta;
 use crate::{Answer, Asked, Caller, Pending, Progress, Question, RawJson, ToolError};
 
@@ -80,20 +80,7 @@ impl CallContext {
     /// A context for a call that `cancelled` ends.
     #[must_use]
     pub fn new(cancelled: CancellationToken) -> Self {
-        // Every field is listed: `..Self::default()` would create a token only to drop it.
-        Self {
-            cancelled,
-            reporter: None,
-            asker: None,
-            clock: None,
-            tool_use_id: None,
-            caller: None,
-            callers: None,
-            state: None,
-            turn: None,
-            taken: Weak::new(),
-            marks: None,
-        }
+        Self { cancelled, ..Self::default() }
     }
 
     /// Makes the context send progress, questions, or both to the returned listener. The other kind goes to the
@@ -126,8 +113,9 @@ impl CallContext {
         self.callers = Some(state);
     }
 
-    pub(crate) fn follow(&mut self, marks: Arc<Marks>) {
-        self.marks = Some(marks);
+    /// Lets the code that runs the call set timestamps of its trace.
+    pub(crate) fn follow(&mut self, trace: &CallTrace) {
+        self.marks = Some(Arc::clone(&trace.marks));
     }
 
     /// Records for a trace that the call's turn has come.
@@ -289,7 +277,7 @@ impl CallContext {
     }
 
     async fn ask_form(&self, message: String, form: &Form) -> Result<Answer, ToolError> {
-        match self.put(Question { message, schema: form.schema().clone() }) {
+        match self.put(Question { message, schema: form.schema.clone() }) {
             Some(pending) => pending.await,
             None => Ok(Answer::Nobody),
         }
@@ -299,8 +287,7 @@ impl CallContext {
     #[must_use]
     pub fn put(&self, question: Question) -> Option<Pending> {
         let to = self.asker.as_ref()?;
-        let paused = self.clock.as_ref().map(Clock::pause);
-        let (asked, pending) = Pending::new(question, paused);
+        let (asked, pending) = question::ask(question, self.clock.as_ref());
         // Fails if the call has ended; the question is dropped then, and so fails too.
         _ = to.send(asked);
         Some(pending)

@@ -21,7 +21,7 @@ const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 #[derive(Debug)]
 pub(crate) struct Form {
     /// The schema sent to the client.
-    schema: RawJson,
+    pub(crate) schema: RawJson,
     /// What answers are checked against, unless their type does it.
     checked: Option<Schema>,
     /// Whether the form asks for a plain value, wrapped in an object with one field.
@@ -68,11 +68,6 @@ impl Form {
         }
         let form = json!({ "type": "object", "properties": fields, "required": required });
         Ok(Self { schema: RawJson::from(&form), checked: None, is_plain })
-    }
-
-    /// The schema sent to the client.
-    pub(crate) fn schema(&self) -> &RawJson {
-        &self.schema
     }
 
     /// The requested value as JSON; it matches the schema.
@@ -230,7 +225,7 @@ mod tests {
 
     #[track_caller]
     fn asks<T: JsonSchema>(properties: &Value, required: &[&str]) {
-        let form: Value = Form::of::<T>().unwrap().schema().decode().unwrap();
+        let form: Value = Form::of::<T>().unwrap().schema.decode().unwrap();
         assert_eq!(form, json!({ "type": "object", "properties": properties, "required": required }));
     }
 
@@ -295,7 +290,7 @@ mod tests {
             },
             "required": ["colour", "size", "mail"], "title": "Order", "type": "object",
         });
-        let form: Value = Form::new(&schema).unwrap().schema().decode().unwrap();
+        let form: Value = Form::new(&schema).unwrap().schema.decode().unwrap();
         assert_eq!(
             form["properties"],
             json!({

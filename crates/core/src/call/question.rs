@@ -1,11 +1,12 @@
 //! Questions from a handler to the user, and their answers.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use crate::call::clock::Paused;
+use crate::call::clock::Clock;
 use crate::{RawJson, ToolError};
 
 /// A question to the user on whose behalf a tool is called.
@@ -97,26 +98,16 @@ impl Asked {
 }
 
 /// A question waiting for its answer. Dropping it cancels the question.
-#[derive(Debug)]
-pub struct Pending {
-    reply: oneshot::Receiver<Result<Answer, ToolError>>,
-    /// Pauses the tool's timeout, since a user may take longer than a tool.
-    _paused: Option<Paused>,
-}
+pub type Pending = Pin<Box<dyn Future<Output = Result<Answer, ToolError>> + Send>>;
 
-impl Pending {
-    pub(crate) fn new(question: Question, paused: Option<Paused>) -> (Asked, Self) {
-        let (sender, reply) = oneshot::channel();
-        (Asked { question, reply: sender }, Self { reply, _paused: paused })
-    }
-}
-
-impl Future for Pending {
-    type Output = Result<Answer, ToolError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.reply).poll(context).map(|answer| {
-            answer.unwrap_or_else(|_| Err(question_error("the call ended before its question was answered")))
-        })
-    }
+/// A question for a front, and its answer; `clock` is stopped until then, since a user may take longer than a tool.
+pub(crate) fn ask(question: Question, clock: Option<&Arc<Clock>>) -> (Asked, Pending) {
+    let (sender, reply) = oneshot::channel();
+    let paused = clock.map(Clock::pause);
+    let pending = async move {
+        let answer = reply.await;
+        drop(paused);
+        answer.unwrap_or_else(|_| Err(question_error("the call ended before its question was answered")))
+    };
+    (Asked { question, reply: sender }, Box::pin(pending))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Budget;
 use crate::mcp::MAX_LINE_BYTES;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt as _, stream};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::StatusCode;
@@ -24,6 +24,9 @@ pub type Response = hyper::Response<Body>;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const EVENTS: &str = "text/event-stream";
+
+/// How often a comment is sent on an idle stream.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Keeps a stream open: a comment.
 pub(crate) const STILL_HERE: Bytes = Bytes::from_static(b":\n\n");
@@ -93,11 +96,15 @@ pub(crate) fn empty(status: StatusCode) -> Response {
     response
 }
 
-/// A response with a stream of events.
+/// A response with a stream of events, and comments while there are none.
 pub(crate) fn events(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
-    use futures_util::StreamExt as _;
-
-    let frames = events.map(|event| Ok(Frame::data(event)));
+    let frames = stream::unfold(Box::pin(events), |mut events| async {
+        let event = match tokio::time::timeout(KEEP_ALIVE, events.next()).await {
+            Ok(event) => event?,
+            Err(_) => STILL_HERE,
+        };
+        Some((Ok(Frame::data(event)), events))
+    });
     let mut response = hyper::Response::new(StreamBody::new(frames).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(EVENTS));

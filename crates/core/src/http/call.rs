@@ -1,22 +1,22 @@
 //! How a call's messages reach a client over HTTP.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use hyper::StatusCode;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
 use crate::http::auth::Principal;
 use crate::http::body::{Response, STILL_HERE, event, events, json};
-use crate::http::service::{NO_ROOM, Shared};
-use crate::http::session::Session;
-use crate::http::stream::KEEP_ALIVE;
-use crate::mcp::call::{CallRunner, Reply, error_result};
+use crate::http::service::{HttpServer, NO_ROOM};
+use crate::http::session::HttpSession;
+use crate::mcp::call::{CallRunner, Responder, error_result};
 use crate::mcp::rpc::{Era, RpcId, answer_parts};
+use crate::tool::lock::lock;
 use crate::trace::Outcome;
 use crate::{CancellationToken, RawJson, RunningCall, Share, ToolError};
 
@@ -29,32 +29,32 @@ pub(crate) type Runner = CallRunner<ByResponse, Principal>;
 /// Sends a call's messages in the response to its request.
 #[derive(Debug)]
 pub(crate) struct ByResponse {
-    shared: Arc<Shared>,
-    session: Option<Arc<Session>>,
-    messages: mpsc::Sender<Message>,
+    server: Arc<HttpServer>,
+    session: Option<Arc<HttpSession>>,
+    messages: mpsc::Sender<Outbound>,
     /// Room for the answer, taken as soon as the call ends: it may wait behind a report that is not read.
     room: Arc<Mutex<Option<Share>>>,
 }
 
 /// A message for the client.
 #[derive(Debug)]
-enum Message {
+enum Outbound {
     /// Progress, or a question.
     Line(Bytes),
     /// The answer, and its share of the memory for answers.
     Answer(Bytes, Share),
 }
 
-impl Reply for ByResponse {
+impl Responder for ByResponse {
     async fn line(&self, line: String) -> io::Result<()> {
         // Fails if the client has closed the request, which is no reason to end a session's call.
-        _ = self.messages.send(Message::Line(line.into())).await;
+        _ = self.messages.send(Outbound::Line(line.into())).await;
         Ok(())
     }
 
     async fn answer(&self, id: &RpcId, era: Era, result: RawJson) -> io::Result<()> {
-        let taken = self.room.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let share = taken.or_else(|| self.shared.answers.now(result.as_bytes().len()));
+        let taken = lock(&self.room).take();
+        let share = taken.or_else(|| self.server.answers.now(result.as_bytes().len()));
         let answer = match &share {
             Some(_) => answer_parts(id, era, "", &result),
             None => answer_parts(id, era, "", &error_result(&no_room())),
@@ -63,7 +63,7 @@ impl Reply for ByResponse {
         // The answer may wait for its client, and only the answer is counted.
         drop(result);
         let share = share.unwrap_or_default();
-        _ = self.messages.send(Message::Answer(answer.into(), share)).await;
+        _ = self.messages.send(Outbound::Answer(answer.into(), share)).await;
         Ok(())
     }
 
@@ -72,17 +72,17 @@ impl Reply for ByResponse {
     }
 
     fn last_word(&self) -> Option<ToolError> {
-        let has_ended = self.shared.runner.ended.is_cancelled();
+        let has_ended = self.server.runner.ended.is_cancelled();
         has_ended.then(|| ToolError::new("ServerEndedError", "the server has ended"))
     }
 
     fn watched(&self, tool: &str, call: RunningCall<'static>) -> RunningCall<'static> {
-        let counted = self.shared.metrics.begin(tool);
-        let (answers, room) = (self.shared.answers.clone(), Arc::clone(&self.room));
+        let counted = self.server.metrics.begin(tool);
+        let (answers, room) = (self.server.answers.clone(), Arc::clone(&self.room));
         call.map(move |outcome| {
             let outcome = outcome.and_then(|result| {
                 let share = answers.now(result.as_bytes().len()).ok_or_else(no_room)?;
-                *room.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
+                *lock(&room) = Some(share);
                 Ok(result)
             });
             counted.ended(Outcome::of(&outcome));
@@ -105,7 +105,7 @@ fn no_room() -> ToolError {
 
 /// The response to a request for a call.
 pub(crate) struct CallResponse {
-    messages: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<Outbound>,
     /// Cancels the call of a request without a session when the client closes the request: this, or the body made of
     /// it, is dropped then. A session's call goes on: MCP has it cancelled by `notifications/cancelled` alone.
     _closed: Option<DropGuard>,
@@ -114,41 +114,33 @@ pub(crate) struct CallResponse {
 impl CallResponse {
     /// The response, and what fills it.
     pub(crate) fn new(
-        shared: &Arc<Shared>,
-        session: Option<Arc<Session>>,
+        server: &Arc<HttpServer>,
+        session: Option<Arc<HttpSession>>,
         cancelled: &CancellationToken,
     ) -> (Self, Arc<ByResponse>) {
         let (sender, messages) = mpsc::channel(4);
         let closed = session.is_none().then(|| cancelled.clone().drop_guard());
         let reply =
-            ByResponse { shared: Arc::clone(shared), session, messages: sender, room: Arc::default() };
+            ByResponse { server: Arc::clone(server), session, messages: sender, room: Arc::default() };
         (Self { messages, _closed: closed }, Arc::new(reply))
     }
 
     /// A single message if the call is quick and reports no progress, otherwise a stream of events.
     pub(crate) async fn response(mut self) -> Response {
         let first = match tokio::time::timeout(QUICK, self.messages.recv()).await {
-            Ok(Some(Message::Answer(answer, share))) => return json(StatusCode::OK, share.hold(answer)),
-            Ok(Some(Message::Line(line))) => Some(event(&line)),
+            Ok(Some(Outbound::Answer(answer, share))) => return json(StatusCode::OK, share.hold(answer)),
+            Ok(Some(Outbound::Line(line))) => Some(event(&line)),
             // A cancelled call has no answer, so the stream ends without one.
             Ok(None) => None,
             Err(_) => Some(STILL_HERE),
         };
-        events(stream::unfold((first, self), |(first, mut response)| async move {
-            let event = match first {
-                Some(first) => first,
-                None => response.next().await?,
+        let rest = stream::unfold(self, |mut response| async {
+            let event = match response.messages.recv().await? {
+                Outbound::Line(line) => event(&line),
+                Outbound::Answer(answer, share) => share.hold(event(&answer)),
             };
-            Some((event, (None, response)))
-        }))
-    }
-
-    async fn next(&mut self) -> Option<Bytes> {
-        match tokio::time::timeout(KEEP_ALIVE, self.messages.recv()).await {
-            Ok(Some(Message::Line(line))) => Some(event(&line)),
-            Ok(Some(Message::Answer(answer, share))) => Some(share.hold(event(&answer))),
-            Ok(None) => None,
-            Err(_) => Some(STILL_HERE),
-        }
+            Some((event, response))
+        });
+        events(stream::iter(first).chain(rest))
     }
 }

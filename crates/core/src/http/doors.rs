@@ -24,31 +24,34 @@ impl Doors {
     /// Checks `Host` and `Origin`.
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         let host = match one(headers, HOST.as_str())? {
-            Some(host) => HostPort::read(host),
+            Some(host) => host_and_port(host),
             // HTTP/2 has no such header.
-            None => uri.authority().and_then(|host| HostPort::read(host.as_str())),
+            None => uri.authority().and_then(|host| host_and_port(host.as_str())),
         };
-        let Some(host) = host else {
+        let Some((host, port)) = host else {
             return Err(Refusal::because(StatusCode::BAD_REQUEST, "the header `Host` must name a host"));
         };
-        if !host.is_loopback() && !self.hosts.iter().any(|known| host.is(known)) {
-            let text = format!("the header `Host` names `{}`, which is not allowed here", host.name);
+        // A known host without a port is meant with any.
+        let is_meant = |known: &String| {
+            host_and_port(known).is_some_and(|(name, only)| name == host && (only.is_none() || only == port))
+        };
+        if !is_loopback(&host) && !self.hosts.iter().any(is_meant) {
+            let text = format!("the header `Host` names `{host}`, which is not allowed here");
             return Err(Refusal::because(StatusCode::FORBIDDEN, text));
         }
         let Some(origin) = one(headers, ORIGIN.as_str())? else { return Ok(()) };
         if self.origins.iter().any(|known| known.eq_ignore_ascii_case(origin)) {
             return Ok(());
         }
-        let port = if origin.starts_with("https:") { 443 } else { 80 };
-        let place = origin
-            .strip_prefix("http://")
-            .or_else(|| origin.strip_prefix("https://"))
-            .and_then(HostPort::read);
-        let is_same = |place: &HostPort| {
-            place.name == host.name && place.port.unwrap_or(port) == host.port.unwrap_or(port)
+        let (page, default) = match origin.strip_prefix("https://") {
+            Some(page) => (Some(page), 443),
+            None => (origin.strip_prefix("http://"), 80),
         };
-        if place.is_some_and(|place| place.is_loopback() || is_same(&place)) {
-            return Ok(());
+        if let Some((page, page_port)) = page.and_then(host_and_port) {
+            let is_same = page == host && page_port.unwrap_or(default) == port.unwrap_or(default);
+            if is_same || is_loopback(&page) {
+                return Ok(());
+            }
         }
         let shown = origin.chars().take(200).collect::<String>();
         let text = format!("the header `Origin` names `{shown}`, which is not allowed here");
@@ -56,31 +59,17 @@ impl Doors {
     }
 }
 
-/// A host with an optional port.
-#[derive(Debug, PartialEq)]
-struct HostPort {
-    name: String,
-    port: Option<u16>,
+/// A host, and its port if there is one.
+fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
+    let place: Authority = text.parse().ok()?;
+    // `user@host` is not allowed.
+    let is_plain = !text.contains('@') && !place.host().is_empty();
+    let name = place.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    is_plain.then(|| (name, place.port_u16()))
 }
 
-impl HostPort {
-    fn read(text: &str) -> Option<Self> {
-        let place: Authority = text.parse().ok()?;
-        // `user@host` is not allowed.
-        let is_plain = !text.contains('@') && !place.host().is_empty();
-        let name = place.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        is_plain.then(|| Self { name, port: place.port_u16() })
-    }
-
-    fn is_loopback(&self) -> bool {
-        self.name == "localhost" || self.name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-    }
-
-    /// Whether `known` means this place; without a port it matches any.
-    fn is(&self, known: &str) -> bool {
-        Self::read(known)
-            .is_some_and(|known| known.name == self.name && (known.port.is_none() || known.port == self.port))
-    }
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]

@@ -6,12 +6,11 @@ use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{HeaderMap, StatusCode};
 use rmcp::ErrorData;
 use rmcp::model::ProtocolVersion;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::http::body::{EVENTS, JSON};
 use crate::http::refusal::Refusal;
-use crate::mcp::protocol::KNOWN_VERSIONS;
+use crate::mcp::protocol::{KNOWN_VERSIONS, VERSION_KEY};
 use crate::mcp::rpc::invalid_params;
 use crate::{RawJson, ToolSpec};
 
@@ -106,12 +105,7 @@ pub(crate) fn is_stateless(version: &str) -> bool {
 
 /// The version in a request's `_meta`, unchecked.
 pub(crate) fn version_of(meta: &RawJson) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Version {
-        #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
-        version: String,
-    }
-    Some(meta.decode::<Version>().ok()?.version)
+    meta.member(VERSION_KEY)
 }
 
 /// Whether a request is one without a session. Its headers and its body, with this version, method and tool, must agree

@@ -2,17 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::tool::lock::lock;
 use crate::trace::Outcome;
-
-/// The number of tools with their own metrics. Tools may be added and removed without end, and Prometheus keeps
-/// every name it has seen.
-const MAX_TOOLS: usize = 1000;
-
-/// The name for further tools. No tool can have it.
-const OTHERS: &str = "(others)";
 
 /// Counts calls.
 #[derive(Debug, Default, Clone)]
@@ -42,7 +36,7 @@ pub(crate) struct Counted {
 impl Metrics {
     /// Counts a call of a listed tool.
     pub(crate) fn begin(&self, tool: &str) -> Counted {
-        self.lock().under_way += 1;
+        lock(&self.0).under_way += 1;
         Counted {
             metrics: self.clone(),
             tool: tool.into(),
@@ -51,13 +45,9 @@ impl Metrics {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// All metrics as text.
     pub(crate) fn text(&self, sessions: usize) -> String {
-        let counts = self.lock();
+        let counts = lock(&self.0);
         let mut text = String::new();
         let head = |text: &mut String, name: &str, kind: &str, help: &str| {
             _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -91,29 +81,10 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let mut counts = self.metrics.lock();
+        let mut counts = lock(&self.metrics.0);
         counts.under_way -= 1;
-        let is_full = counts.tools.len() >= MAX_TOOLS && !counts.tools.contains_key(&self.tool);
-        let tool = if is_full { OTHERS.into() } else { std::mem::take(&mut self.tool) };
-        let of = counts.tools.entry(tool).or_default();
+        let of = counts.tools.entry(std::mem::take(&mut self.tool)).or_default();
         *of.ended.entry(self.outcome).or_default() += 1;
         of.seconds += self.began.elapsed();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_is_an_end_to_the_names() {
-        let metrics = Metrics::default();
-        for tool in 0..MAX_TOOLS + 5 {
-            metrics.begin(&format!("t{tool}")).ended(Outcome::Ok);
-        }
-        let text = metrics.text(3);
-        assert!(text.contains("toolbridge_calls_total{tool=\"(others)\",outcome=\"ok\"} 5\n"), "{text}");
-        assert!(text.contains("toolbridge_calls_total{tool=\"t0\",outcome=\"ok\"} 1\n"));
-        assert!(text.contains("toolbridge_calls_under_way 0\n") && text.ends_with("toolbridge_sessions 3\n"));
     }
 }

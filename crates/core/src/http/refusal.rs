@@ -15,19 +15,16 @@ const SERVER_ERROR: ErrorCode = ErrorCode(-32000);
 
 /// Why a request is refused.
 #[derive(Debug)]
-pub(crate) struct Refusal(Box<Inner>);
-
-#[derive(Debug)]
-struct Inner {
+pub(crate) struct Refusal {
     status: StatusCode,
-    id: Option<RpcId>,
-    error: ErrorData,
+    id: Option<Box<RpcId>>,
+    error: Box<ErrorData>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, error: ErrorData) -> Self {
-        Self(Box::new(Inner { status, id: None, error, headers: Vec::new() }))
+        Self { status, id: None, error: Box::new(error), headers: Vec::new() }
     }
 
     /// An error of the client.
@@ -58,25 +55,25 @@ impl Refusal {
     }
 
     pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.0.headers.push((name, value));
+        self.headers.push((name, value));
         self
     }
 
     /// Sets the id of the refused request.
     pub(crate) fn of(mut self, id: impl Into<Option<RpcId>>) -> Self {
-        self.0.id = id.into();
+        self.id = id.into().map(Box::new);
         self
     }
 }
 
 impl From<Refusal> for Response {
-    fn from(Refusal(refusal): Refusal) -> Self {
+    fn from(refusal: Refusal) -> Self {
         tracing::debug!(
             status = refusal.status.as_u16(),
             message = &*refusal.error.message,
             "refused a request"
         );
-        let mut response = json(refusal.status, error_line(refusal.id.as_ref(), &refusal.error));
+        let mut response = json(refusal.status, error_line(refusal.id.as_deref(), &refusal.error));
         response.headers_mut().extend(refusal.headers);
         response
     }

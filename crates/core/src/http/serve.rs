@@ -54,7 +54,7 @@ impl McpService {
         if !address.ip().is_loopback() && !self.is_protected() {
             return Err(HttpError::Unprotected { address });
         }
-        let _end = EndOnDrop(self.clone());
+        let _ends = [&self.0.closing, &self.0.runner.ended].map(|end| end.clone().drop_guard());
         raise_descriptor_limit(self.0.limits.connections);
         let places = Arc::new(Semaphore::new(self.0.limits.connections));
         let mut connections = JoinSet::new();
@@ -106,16 +106,6 @@ fn raise_descriptor_limit(connections: usize) {
             possible,
             "the limit of open files is too low for all connections (`ulimit -n`)"
         );
-    }
-}
-
-/// Ends the calls of a server that is dropped.
-struct EndOnDrop(McpService);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.0.closing.cancel();
-        self.0.0.runner.ended.cancel();
     }
 }
 

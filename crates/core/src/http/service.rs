@@ -11,7 +11,6 @@ use hyper::header::HeaderValue;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
-use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -23,12 +22,12 @@ use crate::http::header::{self, version_of};
 use crate::http::metrics::Metrics;
 use crate::http::refusal::Refusal;
 use crate::http::server::{Limits, Server};
-use crate::http::session::{Session, Sessions};
+use crate::http::session::{HttpSession, Sessions};
 use crate::http::stream::ChangeStream;
-use crate::mcp::call::{self, Refused};
+use crate::mcp::call::{CallRequest, Refused};
 use crate::mcp::front::{LAST_CALLS, LIST_CACHE_HINTS, MAX_ARGUMENT_BYTES};
 use crate::mcp::protocol::Protocol;
-use crate::mcp::rpc::{Call, Era, Message, RpcId, answer_parts, invalid_params, read, read_meta};
+use crate::mcp::rpc::{CallParams, Era, Message, RpcId, answer_parts, invalid_params, read, read_meta};
 use crate::mcp::subscription::{LIST_CHANGED, Subscriptions};
 use crate::trace::Tracer;
 use crate::{Budget, CallMeta, CancellationToken, Dispatcher, RawJson, ServerInfo};
@@ -47,10 +46,10 @@ pub(crate) const NO_ROOM: &str = "the answer is lost: answers that clients have 
 /// An MCP server as a tower service, for any path of any server; made by [`Server::service`].
 /// Clones share the same state.
 #[derive(Debug, Clone)]
-pub struct McpService(pub(crate) Arc<Shared>);
+pub struct McpService(pub(crate) Arc<HttpServer>);
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct HttpServer {
     pub(crate) runner: Arc<Runner>,
     calls: TaskTracker,
     info: ServerInfo,
@@ -71,7 +70,7 @@ impl McpService {
     pub(crate) fn new(server: Server, tracer: Tracer) -> Self {
         let Server { source, info, doors, authorizer, has_metrics, limits, .. } = server;
         let dispatcher = Dispatcher::new(source, tracer).at_most(limits.running);
-        Self(Arc::new(Shared {
+        Self(Arc::new(HttpServer {
             runner: Arc::new(Runner::new(dispatcher, WAITING * limits.running, MAX_ASKING)),
             calls: TaskTracker::new(),
             info,
@@ -104,12 +103,12 @@ impl McpService {
     /// Shuts the service down: new requests are refused, streams end, and running calls have a second to finish
     /// before they are cancelled.
     pub async fn shutdown(&self) {
-        let shared = &self.0;
-        shared.closing.cancel();
-        shared.calls.close();
-        _ = tokio::time::timeout(LAST_CALLS, shared.calls.wait()).await;
-        shared.runner.ended.cancel();
-        shared.sessions.clear();
+        let server = &self.0;
+        server.closing.cancel();
+        server.calls.close();
+        _ = tokio::time::timeout(LAST_CALLS, server.calls.wait()).await;
+        server.runner.ended.cancel();
+        server.sessions.clear();
     }
 
     /// Waits until [`shutdown`](Self::shutdown) is called, for a server that has to be told when to stop.
@@ -141,7 +140,7 @@ where
     }
 }
 
-impl Shared {
+impl HttpServer {
     /// Checks whether a request is admitted: its `Host`, its `Origin`, and its authorization.
     pub(crate) async fn admit<B>(&self, request: &Request<B>) -> Result<Principal, Refusal> {
         self.doors.check(request.uri(), request.headers())?;
@@ -181,7 +180,7 @@ impl Shared {
     }
 
     /// The session that a request belongs to.
-    fn session(&self, headers: &HeaderMap, principal: &Principal) -> Result<Arc<Session>, Refusal> {
+    fn session(&self, headers: &HeaderMap, principal: &Principal) -> Result<Arc<HttpSession>, Refusal> {
         let Some(id) = header::one(headers, header::SESSION)? else {
             let text = "the header `Mcp-Session-Id` is needed; the answer to `initialize` has it";
             return Err(Refusal::because(StatusCode::BAD_REQUEST, text));
@@ -206,8 +205,8 @@ impl Shared {
             Message::List { id, meta, has_cursor } => self
                 .list(headers, principal, &id, meta.as_ref(), has_cursor)
                 .map_err(|refusal| refusal.of(id)),
-            Message::Request { id, method, meta } => self
-                .request(headers, principal, (&id, &method, meta.as_ref()), message)
+            Message::Request { id, method, meta, params } => self
+                .request(headers, principal, (&id, &method, meta.as_ref()), params.as_ref())
                 .map_err(|refusal| refusal.of(id)),
             Message::Cancel(_) | Message::Notification | Message::Response { .. }
                 if header::version(headers)?.is_some_and(header::is_stateless) =>
@@ -252,7 +251,7 @@ impl Shared {
         headers: &HeaderMap,
         principal: &Principal,
         id: &RpcId,
-        mut call: Call,
+        mut call: CallParams,
     ) -> Result<Response, Refusal> {
         let tool = Some(call.name.as_str());
         let mut asker = self.meet(headers, principal, ("tools/call", tool), call.meta.as_ref())?;
@@ -271,11 +270,12 @@ impl Shared {
         let session = asker.session.clone();
         let cancelled = session.as_ref().map_or(&self.runner.ended, |session| &session.ended).child_token();
         let open = session.as_ref().map(|session| Arc::clone(&session.open)).unwrap_or_default();
-        let (response, reply) = CallResponse::new(self, session, &cancelled);
-        let request = call::Request { era, id: id.clone(), reply, open, cancelled };
+        let (response, responder) = CallResponse::new(self, session, &cancelled);
+        let (id, progress_token) = (id.clone(), meta.progress_token.clone());
+        let request = CallRequest { era, id, progress_token, responder, open, cancelled };
         let principal = principal.clone();
         if let Some(retry) = call.retry.take().filter(|_| era == Era::Stateless) {
-            let retried = self.runner.retry(&call.name, retry, meta.progress_token, &principal, request);
+            let retried = self.runner.retry(&call.name, retry, &principal, request);
             retried.map_err(|error| asker.refusal(error))?;
         } else {
             let run = self.runner.start(call, meta, principal, request).map_err(|refused| match refused {
@@ -313,16 +313,16 @@ impl Shared {
         headers: &HeaderMap,
         principal: &Principal,
         (id, method, meta): (&RpcId, &str, Option<&RawJson>),
-        message: &Bytes,
+        params: Option<&RawJson>,
     ) -> Result<Response, Refusal> {
         let version = meta.and_then(version_of);
         if method == "initialize" && !version.as_deref().is_some_and(header::is_stateless) {
-            return self.initialize(headers, principal, (id, meta), message);
+            return self.initialize(headers, principal, (id, meta), params);
         }
         let mut asker = self.meet(headers, principal, (method, None), meta)?;
         if method == "subscriptions/listen" && asker.era == Era::Stateless {
             let mut subscription = Subscriptions::default();
-            let first = subscription.open(id, message).map_err(|error| asker.refusal(error))?;
+            let first = subscription.open(id, params).map_err(|error| asker.refusal(error))?;
             return Ok(ChangeStream {
                 first: Some(first.into()),
                 changes: self.runner.dispatcher.source().changes(),
@@ -338,7 +338,7 @@ impl Shared {
             return Err(asker.refusal(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)));
         }
         let result = asker
-            .protocol(|protocol| protocol.answer(method, meta, message))
+            .protocol(|protocol| protocol.answer(method, meta, params))
             .map_err(|error| asker.refusal(error))?;
         self.answered(id, Era::Initialize, "", &result)
     }
@@ -349,28 +349,18 @@ impl Shared {
         headers: &HeaderMap,
         principal: &Principal,
         (id, meta): (&RpcId, Option<&RawJson>),
-        message: &Bytes,
+        params: Option<&RawJson>,
     ) -> Result<Response, Refusal> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params {
-            protocol_version: String,
-        }
-        #[derive(Deserialize)]
-        struct Initialize {
-            params: Params,
-        }
         let mut protocol = Protocol::new(self.info.clone(), None).lasting();
         let result = protocol
-            .answer("initialize", meta, message)
+            .answer("initialize", meta, params)
             .map_err(|error| Refusal::new(StatusCode::OK, error))?;
-        let asked = serde_json::from_slice::<Initialize>(message).ok();
-        if let (Some(named), Some(Initialize { params })) = (header::named_version(headers)?, asked)
-            && named != params.protocol_version
+        let asked = params.and_then(|params| params.member::<String>("protocolVersion"));
+        if let (Some(named), Some(asked)) = (header::named_version(headers)?, asked)
+            && named != asked
         {
             let text = format!(
-                "the header `MCP-Protocol-Version` names `{named}`, and `initialize` asks for `{}`",
-                params.protocol_version
+                "the header `MCP-Protocol-Version` names `{named}`, and `initialize` asks for `{asked}`"
             );
             return Err(Refusal::because(StatusCode::BAD_REQUEST, text));
         }
@@ -394,7 +384,7 @@ impl Shared {
     }
 
     /// The stream of a session, which notifies of changes.
-    fn follow(&self, session: &Arc<Session>) -> Response {
+    fn follow(&self, session: &Arc<HttpSession>) -> Response {
         // Before the list is read, so that no change is missed.
         let changes = self.runner.dispatcher.source().changes();
         let (ended, has_changed) = session.open_stream(&self.runner.dispatcher.source().tools());
@@ -412,7 +402,7 @@ impl Shared {
 
 /// The sender of a request.
 struct Asker {
-    session: Option<Arc<Session>>,
+    session: Option<Arc<HttpSession>>,
     /// For a request without a session.
     protocol: Protocol,
     era: Era,

@@ -1,7 +1,7 @@
 //! Sessions of clients that have called `initialize`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
@@ -9,21 +9,22 @@ use uuid::Uuid;
 use crate::http::auth::Principal;
 use crate::mcp::call::OpenCalls;
 use crate::mcp::protocol::Protocol;
+use crate::tool::lock::lock;
 use crate::{CancellationToken, ToolList};
 
 /// One client's session.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct HttpSession {
     pub(crate) id: String,
     principal: Principal,
     /// Cancelled when the session ends; its calls are cancelled with it.
     pub(crate) ended: CancellationToken,
     pub(crate) open: Arc<OpenCalls>,
-    state: Mutex<State>,
+    state: Mutex<HttpSessionState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct HttpSessionState {
     protocol: Protocol,
     /// The stream that notifies of changes, if it is open.
     stream: Option<CancellationToken>,
@@ -32,30 +33,26 @@ struct State {
     used: Instant,
 }
 
-impl Session {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl HttpSession {
     pub(crate) fn with_protocol<T>(&self, then: impl FnOnce(&mut Protocol) -> T) -> T {
-        then(&mut self.lock().protocol)
+        then(&mut lock(&self.state).protocol)
     }
 
     /// Records that the session has been used.
     pub(crate) fn touch(&self) {
-        self.lock().used = Instant::now();
+        lock(&self.state).used = Instant::now();
     }
 
     /// Records that the client has received this list.
     pub(crate) fn see(&self, tools: ToolList) {
-        self.lock().seen = Some(tools);
+        lock(&self.state).seen = Some(tools);
     }
 
     /// Opens the session's only stream, which replaces an earlier one; also returns whether the client has last
     /// received another list than this one.
     pub(crate) fn open_stream(&self, tools: &ToolList) -> (CancellationToken, bool) {
         let stream = self.ended.child_token();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if let Some(earlier) = state.stream.replace(stream.clone()) {
             earlier.cancel();
         }
@@ -66,7 +63,7 @@ impl Session {
     /// Records that the stream has ended.
     pub(crate) fn close_stream(&self, stream: &CancellationToken) {
         stream.cancel();
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         // A later stream is not cancelled and stays.
         if state.stream.as_ref().is_some_and(CancellationToken::is_cancelled) {
             state.stream = None;
@@ -76,7 +73,7 @@ impl Session {
 
     /// Since when the session has been idle; `None` while it is in use.
     fn idle_since(&self) -> Option<Instant> {
-        let state = self.lock();
+        let state = lock(&self.state);
         // Each call of the session holds these.
         let has_calls = Arc::strong_count(&self.open) > 1;
         (!has_calls && state.stream.is_none()).then_some(state.used)
@@ -86,7 +83,7 @@ impl Session {
 /// All sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    open: Mutex<HashMap<String, Arc<Session>>>,
+    open: Mutex<HashMap<String, Arc<HttpSession>>>,
     most: usize,
     idle: Duration,
 }
@@ -96,10 +93,6 @@ impl Sessions {
         Self { open: Mutex::default(), most, idle }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Opens a session; it ends with `parent`. When there are too many, the one that has been idle for longest
     /// ends; `None` if all are in use.
     pub(crate) fn open(
@@ -107,8 +100,8 @@ impl Sessions {
         protocol: Protocol,
         principal: Principal,
         parent: &CancellationToken,
-    ) -> Option<Arc<Session>> {
-        let mut open = self.lock();
+    ) -> Option<Arc<HttpSession>> {
+        let mut open = lock(&self.open);
         self.sweep(&mut open);
         if open.len() >= self.most {
             let idle = open.values().filter_map(|session| Some((session.idle_since()?, &session.id)));
@@ -119,17 +112,17 @@ impl Sessions {
         }
         // 122 random bits from the system, which cannot be guessed.
         let id = Uuid::new_v4().simple().to_string();
-        let state = State { protocol, stream: None, seen: None, used: Instant::now() };
+        let state = HttpSessionState { protocol, stream: None, seen: None, used: Instant::now() };
         let (ended, open_calls, state) = (parent.child_token(), Arc::default(), Mutex::new(state));
-        let session = Arc::new(Session { id: id.clone(), principal, ended, open: open_calls, state });
+        let session = Arc::new(HttpSession { id: id.clone(), principal, ended, open: open_calls, state });
         open.insert(id, Arc::clone(&session));
         Some(session)
     }
 
     /// The session with that id, if it belongs to this principal. A session of another principal is treated as
     /// missing.
-    pub(crate) fn get(&self, id: &str, principal: &Principal) -> Option<Arc<Session>> {
-        let mut open = self.lock();
+    pub(crate) fn get(&self, id: &str, principal: &Principal) -> Option<Arc<HttpSession>> {
+        let mut open = lock(&self.open);
         let session = Arc::clone(open.get(id).filter(|session| session.principal == *principal)?);
         if self.is_over(&session) {
             open.remove(id);
@@ -140,24 +133,24 @@ impl Sessions {
         Some(session)
     }
 
-    pub(crate) fn end(&self, session: &Session) {
-        self.lock().remove(&session.id);
+    pub(crate) fn end(&self, session: &HttpSession) {
+        lock(&self.open).remove(&session.id);
         session.ended.cancel();
     }
 
     pub(crate) fn len(&self) -> usize {
-        let mut open = self.lock();
+        let mut open = lock(&self.open);
         self.sweep(&mut open);
         open.len()
     }
 
     pub(crate) fn clear(&self) {
-        for (_, session) in self.lock().drain() {
+        for (_, session) in lock(&self.open).drain() {
             session.ended.cancel();
         }
     }
 
-    fn sweep(&self, open: &mut HashMap<String, Arc<Session>>) {
+    fn sweep(&self, open: &mut HashMap<String, Arc<HttpSession>>) {
         open.retain(|_, session| {
             let is_over = self.is_over(session);
             if is_over {
@@ -167,7 +160,7 @@ impl Sessions {
         });
     }
 
-    fn is_over(&self, session: &Session) -> bool {
+    fn is_over(&self, session: &HttpSession) -> bool {
         session.idle_since().is_some_and(|since| since.elapsed() >= self.idle)
     }
 }

@@ -1,17 +1,13 @@
 //! Streams that notify of changes of the list of tools.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::{CancellationToken, Changes};
 use bytes::Bytes;
 use futures_util::stream;
 
-use crate::http::body::{Response, STILL_HERE, event, events};
-use crate::http::session::Session;
-
-/// How often a comment is sent on an idle stream.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+use crate::http::body::{Response, event, events};
+use crate::http::session::HttpSession;
 
 /// A stream of events about the list of tools.
 pub(crate) struct ChangeStream {
@@ -25,7 +21,7 @@ pub(crate) struct ChangeStream {
     /// Ends all streams.
     pub(crate) closing: CancellationToken,
     /// The session that the stream belongs to, if any.
-    pub(crate) session: Option<Arc<Session>>,
+    pub(crate) session: Option<Arc<HttpSession>>,
 }
 
 impl ChangeStream {
@@ -45,7 +41,6 @@ impl ChangeStream {
             () = self.closing.cancelled() => None,
             () = self.ended.cancelled() => None,
             () = self.changes.next(), if self.notification.is_some() => self.notification.as_deref().map(event),
-            () = tokio::time::sleep(KEEP_ALIVE) => Some(STILL_HERE),
         }
     }
 }

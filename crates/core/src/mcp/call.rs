@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rmcp::ErrorData;
 use tokio::sync::{Semaphore, oneshot};
 use uuid::Uuid;
 
-use crate::mcp::question::{Questions, Round};
-use crate::mcp::rpc::{Call, Era, IdKey, Retry, RpcId, invalid_params, invalid_request, write_list};
+use crate::mcp::question::{OpenQuestions, Round};
+use crate::mcp::rpc::{CallParams, Era, IdKey, RpcId, invalid_params, invalid_request, write_list};
+use crate::tool::lock::lock;
 use crate::trace::What;
 use crate::{
     CallEvent, CallMeta, CancellationToken, Dispatcher, Progress, RawJson, RunningCall, ToolCall, ToolError,
@@ -22,7 +23,7 @@ use crate::{
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 
 /// How the messages about one request reach its client.
-pub(crate) trait Reply: Send + Sync + 'static {
+pub(crate) trait Responder: Send + Sync + 'static {
     /// Sends a message that comes before the answer.
     fn line(&self, line: String) -> impl Future<Output = io::Result<()>> + Send;
 
@@ -48,16 +49,12 @@ pub(crate) trait Reply: Send + Sync + 'static {
 pub(crate) struct OpenCalls {
     /// Removing a call decides its fate: either it is answered or it is cancelled.
     calls: Mutex<HashMap<IdKey, CancellationToken>>,
-    pub(crate) questions: Questions,
+    pub(crate) questions: OpenQuestions,
 }
 
 impl OpenCalls {
-    fn lock(&self) -> MutexGuard<'_, HashMap<IdKey, CancellationToken>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn begin(&self, id: &RpcId, call: &CancellationToken) -> Result<(), ErrorData> {
-        let mut calls = self.lock();
+        let mut calls = lock(&self.calls);
         if calls.contains_key(&id.key) {
             return Err(invalid_request(format!("a call with id {} is under way", id.raw)));
         }
@@ -66,7 +63,7 @@ impl OpenCalls {
     }
 
     fn claim(&self, id: &IdKey) -> Option<CancellationToken> {
-        self.lock().remove(id)
+        lock(&self.calls).remove(id)
     }
 
     /// Cancels a call, unless it is being answered; returns whether there was one.
@@ -77,10 +74,12 @@ impl OpenCalls {
 
 /// A request for a call, or for its continuation.
 #[derive(Debug)]
-pub(crate) struct Request<R> {
+pub(crate) struct CallRequest<R> {
     pub(crate) era: Era,
     pub(crate) id: RpcId,
-    pub(crate) reply: Arc<R>,
+    /// For its progress, if the client wants it.
+    pub(crate) progress_token: Option<RawJson>,
+    pub(crate) responder: Arc<R>,
     /// The client's calls.
     pub(crate) open: Arc<OpenCalls>,
     /// Ends the call.
@@ -112,52 +111,32 @@ pub(crate) struct CallRunner<R, K> {
     slots: Arc<Semaphore>,
     max_calls: usize,
     /// Calls that wait until their clients retry, by the state that identifies each.
-    waiting: Mutex<HashMap<String, Waiting<R, K>>>,
+    waiting: Mutex<HashMap<String, WaitingCall<R, K>>>,
     max_waiting: usize,
-    /// The answer to `tools/list`, and the list it was written from.
-    list: Mutex<Option<(ToolList, RawJson)>>,
     /// Cancelled when no client will retry.
     pub(crate) ended: CancellationToken,
 }
 
+/// A retry of a call, with the answers.
+type Retry<R> = (CallRequest<R>, RawJson);
+
 #[derive(Debug)]
-struct Waiting<R, K> {
+struct WaitingCall<R, K> {
     tool: String,
     client: K,
-    retried: oneshot::Sender<Retried<R>>,
+    retried: oneshot::Sender<Retry<R>>,
 }
 
-#[derive(Debug)]
-struct Retried<R> {
-    request: Request<R>,
-    progress_token: Option<RawJson>,
-    responses: RawJson,
-}
-
-impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> CallRunner<R, K> {
+impl<R: Responder, K: Clone + PartialEq + Send + Sync + 'static> CallRunner<R, K> {
     pub(crate) fn new(dispatcher: Dispatcher, max_calls: usize, max_waiting: usize) -> Self {
         let (slots, ended) = (Arc::new(Semaphore::new(max_calls)), CancellationToken::new());
-        Self {
-            dispatcher,
-            slots,
-            max_calls,
-            waiting: Mutex::default(),
-            max_waiting,
-            list: Mutex::default(),
-            ended,
-        }
+        Self { dispatcher, slots, max_calls, waiting: Mutex::default(), max_waiting, ended }
     }
 
     /// The tools, and the result of `tools/list` for the request `id`.
     pub(crate) fn list(&self, id: &RpcId) -> (ToolList, RawJson) {
         let tools = self.dispatcher.source().tools();
-        let list = {
-            let mut written = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-            match &*written {
-                Some((of, list)) if of.is(&tools) => list.clone(),
-                _ => written.insert((tools.clone(), write_list(&tools))).1.clone(),
-            }
-        };
+        let list = write_list(&tools);
         self.dispatcher.tracer().note(|| What::list(id.key.as_str(), &tools, &list));
         (tools, list)
     }
@@ -165,12 +144,12 @@ impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> CallRunner<R, K> {
     /// Starts a call; the returned future runs it to its answer, or until it is cancelled.
     pub(crate) fn start(
         self: &Arc<Self>,
-        call: Call,
+        call: CallParams,
         meta: CallMeta,
         client: K,
-        request: Request<R>,
+        request: CallRequest<R>,
     ) -> Result<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>, Refused> {
-        let (tool, token) = (call.name.clone(), meta.progress_token.clone());
+        let tool = call.name.clone();
         let call = ToolCall { name: call.name, arguments: call.arguments, meta };
         let id = Some(request.id.key.as_str());
         let refused = |why| {
@@ -188,34 +167,32 @@ impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> CallRunner<R, K> {
             request.open.claim(&request.id.key);
             Refused::Wrong(invalid_params(error.to_string()))
         })?;
-        let running = request.reply.watched(&tool, running);
-        let run = Run { runner: Arc::clone(self), request, token, tool, client };
+        let running = request.responder.watched(&tool, running);
+        let task = CallTask { runner: Arc::clone(self), request, tool, client };
         // Boxed right away: the future is large, and would be moved several times.
         Ok(Box::pin(async move {
             let _slot = slot;
-            run.run(running).await
+            task.run(running).await
         }))
     }
 
-    /// Continues a call of `tool` that waits for answers.
+    /// Continues a call of `tool` that waits under `state` for the answers in `responses`.
     pub(crate) fn retry(
         &self,
         tool: &str,
-        retry: Retry,
-        progress_token: Option<RawJson>,
+        (state, responses): (String, RawJson),
         client: &K,
-        request: Request<R>,
+        request: CallRequest<R>,
     ) -> Result<(), ErrorData> {
         request.open.begin(&request.id, &request.cancelled)?;
         let (open, id) = (Arc::clone(&request.open), request.id.key.clone());
         let waiting = {
-            let mut waiting = self.lock();
-            let is_its = |its: &Waiting<R, K>| its.tool == tool && its.client == *client;
-            let found = waiting.get(&retry.state).is_some_and(is_its);
-            found.then(|| waiting.remove(&retry.state)).flatten()
+            let mut waiting = lock(&self.waiting);
+            let is_its = |its: &WaitingCall<R, K>| its.tool == tool && its.client == *client;
+            let found = waiting.get(&state).is_some_and(is_its);
+            found.then(|| waiting.remove(&state)).flatten()
         };
-        let retried = Retried { request, progress_token, responses: retry.responses };
-        if waiting.is_some_and(|waiting| waiting.retried.send(retried).is_ok()) {
+        if waiting.is_some_and(|waiting| waiting.retried.send((request, responses)).is_ok()) {
             return Ok(());
         }
         open.claim(&id);
@@ -224,49 +201,36 @@ impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> CallRunner<R, K> {
              never yours; call the tool without `requestState` and `inputResponses`",
         ))
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Waiting<R, K>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A call on its way to its answer.
-struct Run<R, K> {
+struct CallTask<R, K> {
     runner: Arc<CallRunner<R, K>>,
     /// To be answered; replaced by each retry.
-    request: Request<R>,
-    token: Option<RawJson>,
+    request: CallRequest<R>,
     tool: String,
     client: K,
 }
 
-/// The call was cancelled.
-struct Cancelled;
-
-impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> Run<R, K> {
+impl<R: Responder, K: Clone + PartialEq + Send + Sync + 'static> CallTask<R, K> {
     async fn run(mut self, mut call: RunningCall<'static>) -> io::Result<()> {
-        let outcome = match self.outcome(&mut call).await? {
-            Ok(outcome) => outcome,
-            Err(Cancelled) => match self.request.reply.last_word() {
-                Some(error) => Err(error),
-                None => return Ok(()),
-            },
-        };
-        let Request { era, id, reply, open, .. } = &self.request;
+        let outcome = self.outcome(&mut call).await?;
+        let CallRequest { era, id, responder, open, .. } = &self.request;
+        let Some(outcome) = outcome.or_else(|| responder.last_word().map(Err)) else { return Ok(()) };
         // From here on the answer is written, and a cancellation comes too late.
         if open.claim(&id.key).is_none() {
             return Ok(());
         }
-        reply.answer(id, *era, outcome.unwrap_or_else(|error| error_result(&error))).await?;
+        responder.answer(id, *era, outcome.unwrap_or_else(|error| error_result(&error))).await?;
         call.written();
         Ok(())
     }
 
-    /// Runs the call to its outcome, and passes its progress and its questions on.
+    /// Runs the call to its outcome, and passes its progress and its questions on; `None` if it is cancelled.
     async fn outcome(
         &mut self,
         call: &mut RunningCall<'static>,
-    ) -> io::Result<Result<Result<RawJson, ToolError>, Cancelled>> {
+    ) -> io::Result<Option<Result<RawJson, ToolError>>> {
         // For questions of handlers that block their threads.
         let ended = CancellationToken::new();
         let _end = ended.clone().drop_guard();
@@ -274,26 +238,26 @@ impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> Run<R, K> {
             let cancelled = self.request.cancelled.clone();
             let event = tokio::select! {
                 biased;
-                () = cancelled.cancelled() => return Ok(Err(Cancelled)),
+                () = cancelled.cancelled() => return Ok(None),
                 event = call.next() => event,
             };
             match event {
-                CallEvent::Done(outcome) => return Ok(Ok(outcome)),
+                CallEvent::Done(outcome) => return Ok(Some(outcome)),
                 CallEvent::Progress(report) => {
-                    let Some(token) = &self.token else { continue };
-                    let sending = self.request.reply.line(progress_line(token, &report));
+                    let Some(token) = &self.request.progress_token else { continue };
+                    let sending = self.request.responder.line(progress_line(token, &report));
                     tokio::select! {
                         biased;
-                        () = cancelled.cancelled() => return Ok(Err(Cancelled)),
+                        () = cancelled.cancelled() => return Ok(None),
                         sent = call.during(sending) => sent?,
                     }
                 }
                 CallEvent::Question(asked) if self.request.era == Era::Initialize => {
-                    let Request { reply, open, .. } = &self.request;
-                    let (reply, open, ended) = (Arc::clone(reply), Arc::clone(open), ended.clone());
+                    let CallRequest { responder, open, .. } = &self.request;
+                    let (client, open, ended) = (Arc::clone(responder), Arc::clone(open), ended.clone());
                     // In a separate task: the call may continue meanwhile, and the question is cancelled when the
                     // call ends.
-                    tokio::spawn(async move { open.questions.ask(asked, &*reply, &ended).await });
+                    tokio::spawn(async move { open.questions.ask(asked, &*client, &ended).await });
                 }
                 CallEvent::Question(asked) => {
                     // A call that waits for a person must not keep others waiting.
@@ -301,11 +265,11 @@ impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> Run<R, K> {
                     let mut round = Round::default();
                     round.add(asked);
                     if !self.require(call, round).await? {
-                        return Ok(Err(Cancelled));
+                        return Ok(None);
                     }
                     tokio::select! {
                         biased;
-                        () = self.request.cancelled.cancelled() => return Ok(Err(Cancelled)),
+                        () = self.request.cancelled.cancelled() => return Ok(None),
                         () = call.resume() => {}
                     }
                 }
@@ -322,7 +286,7 @@ impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> Run<R, K> {
             if round.is_over() {
                 return Ok(true);
             }
-            let Request { era, id, reply, open, .. } = &self.request;
+            let CallRequest { era, id, responder, open, .. } = &self.request;
             let Some((state, retried)) = self.wait() else {
                 round.refuse(self.runner.max_waiting);
                 return Ok(true);
@@ -331,21 +295,21 @@ impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> Run<R, K> {
                 return Ok(false);
             }
             // Also if the client has left: closing this request no longer ends the call.
-            call.during(reply.answer(id, *era, round.result(&state))).await?;
+            call.during(responder.answer(id, *era, round.result(&state))).await?;
             let retried = tokio::select! {
                 biased;
                 () = self.runner.ended.cancelled() => return Ok(false),
                 retried = call.during(tokio::time::timeout(MAX_WAIT, retried)) => retried,
             };
-            let Ok(Ok(Retried { request, progress_token, responses })) = retried else { return Ok(false) };
-            (self.request, self.token) = (request, progress_token);
+            let Ok(Ok((request, responses))) = retried else { return Ok(false) };
+            self.request = request;
             round.take(&responses);
         }
     }
 
     /// Makes the call wait for a retry, if not too many calls do; returns the state that identifies it.
-    fn wait(&self) -> Option<(String, oneshot::Receiver<Retried<R>>)> {
-        let mut waiting = self.runner.lock();
+    fn wait(&self) -> Option<(String, oneshot::Receiver<Retry<R>>)> {
+        let mut waiting = lock(&self.runner.waiting);
         waiting.retain(|_, waiting| !waiting.retried.is_closed());
         if waiting.len() >= self.runner.max_waiting {
             return None;
@@ -354,7 +318,7 @@ impl<R: Reply, K: Clone + PartialEq + Send + Sync + 'static> Run<R, K> {
         // 122 random bits from the system, which cannot be guessed.
         let state = Uuid::new_v4().simple().to_string();
         let (tool, client) = (self.tool.clone(), self.client.clone());
-        waiting.insert(state.clone(), Waiting { tool, client, retried });
+        waiting.insert(state.clone(), WaitingCall { tool, client, retried });
         Some((state, retry))
     }
 }

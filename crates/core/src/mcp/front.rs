@@ -11,12 +11,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-use crate::mcp::call::{CallRunner, OpenCalls, Reply, Request, error_result};
+use crate::mcp::call::{CallRequest, CallRunner, OpenCalls, Responder, error_result};
 use crate::mcp::line::{Incoming, LineTooLong, MAX_LINE_BYTES, Outgoing};
 use crate::mcp::protocol::Protocol;
 use crate::mcp::question::MAX_QUESTIONS;
 use crate::mcp::rpc::{
-    Call, Era, Message, RpcId, answer_parts, error_line, invalid_params, invalid_request, read, read_meta,
+    CallParams, Era, Message, RpcId, answer_parts, error_line, invalid_params, invalid_request, read,
+    read_meta,
 };
 use crate::mcp::subscription::{LIST_CHANGED, Subscriptions};
 use crate::trace::{Outcome, Process, Tracer, What};
@@ -115,7 +116,6 @@ pub async fn serve_with(
     outgoing: impl Outgoing,
 ) -> Result<(), ServeError> {
     tracer.note(|| What::FrontStart { tools: source.tools().len() as u64 });
-    let _end = FrontEnd(tracer.clone());
     let dispatcher = Dispatcher::new(source, tracer).at_most(MAX_CALLS_IN_FLIGHT);
     let mut front = Front {
         runner: Arc::new(CallRunner::new(dispatcher, MAX_CALLS, MAX_QUESTIONS)),
@@ -161,17 +161,8 @@ pub async fn serve_with(
     Ok(())
 }
 
-/// Records the end of the front in the trace when dropped.
-struct FrontEnd(Tracer);
-
-impl Drop for FrontEnd {
-    fn drop(&mut self) {
-        self.0.note(|| What::FrontEnd);
-    }
-}
-
-struct Front<O> {
-    runner: Arc<CallRunner<ByLine<O>, ()>>,
+struct Front<O: Outgoing> {
+    runner: Arc<CallRunner<O, ()>>,
     open: Arc<OpenCalls>,
     outgoing: O,
     protocol: Protocol,
@@ -192,17 +183,19 @@ struct Front<O> {
     tasks: JoinSet<io::Result<()>>,
 }
 
-/// A client that reads lines.
-#[derive(Debug)]
-struct ByLine<O>(O);
+impl<O: Outgoing> Drop for Front<O> {
+    fn drop(&mut self) {
+        self.runner.dispatcher.tracer().note(|| What::FrontEnd);
+    }
+}
 
-impl<O: Outgoing> Reply for ByLine<O> {
+impl<O: Outgoing> Responder for O {
     async fn line(&self, line: String) -> io::Result<()> {
-        self.0.send(None, alone(line)).await
+        self.send(None, alone(line)).await
     }
 
     async fn answer(&self, id: &RpcId, era: Era, result: RawJson) -> io::Result<()> {
-        self.0.send(Some(&id.raw), answer_parts(id, era, "", &result)).await
+        self.send(Some(&id.raw), answer_parts(id, era, "", &result)).await
     }
 
     /// A client that does not read any more fails its calls.
@@ -231,8 +224,8 @@ impl<O: Outgoing> Front<O> {
                 let taken = self.tools(&id, meta.as_ref(), has_cursor);
                 (Some(id), taken)
             }
-            Ok(Message::Request { id, method, meta }) => {
-                let taken = self.reply(&id, &method, meta.as_ref(), &line);
+            Ok(Message::Request { id, method, meta, params }) => {
+                let taken = self.reply(&id, &method, meta.as_ref(), params.as_ref());
                 (Some(id), taken)
             }
             Ok(Message::Cancel(key)) => {
@@ -252,15 +245,20 @@ impl<O: Outgoing> Front<O> {
         }
     }
 
-    fn call(&mut self, id: &RpcId, mut call: Call) -> Result<(), ErrorData> {
+    fn call(&mut self, id: &RpcId, mut call: CallParams) -> Result<(), ErrorData> {
         let era = self.protocol.era(call.meta.as_ref())?;
         let (caller, can_ask) = (self.protocol.caller(), self.protocol.can_ask(era));
         let meta = CallMeta { caller, can_ask, ..read_meta(call.meta.take().as_ref()) };
-        let reply = Arc::new(ByLine(self.outgoing.clone()));
-        let (open, cancelled) = (Arc::clone(&self.open), self.runner.ended.child_token());
-        let request = Request { era, id: id.clone(), reply, open, cancelled };
+        let request = CallRequest {
+            era,
+            id: id.clone(),
+            progress_token: meta.progress_token.clone(),
+            responder: Arc::new(self.outgoing.clone()),
+            open: Arc::clone(&self.open),
+            cancelled: self.runner.ended.child_token(),
+        };
         if let Some(retry) = call.retry.take().filter(|_| era == Era::Stateless) {
-            return self.runner.retry(&call.name, retry, meta.progress_token, &(), request);
+            return self.runner.retry(&call.name, retry, &(), request);
         }
         let arguments = std::mem::replace(&mut call.arguments, RawJson::empty_object());
         let Some(arguments) = self.arguments.hold(arguments, call.line_bytes) else {
@@ -297,20 +295,20 @@ impl<O: Outgoing> Front<O> {
         id: &RpcId,
         method: &str,
         meta: Option<&RawJson>,
-        line: &[u8],
+        params: Option<&RawJson>,
     ) -> Result<(), ErrorData> {
         let Ok(unwritten) = Arc::clone(&self.replies).try_acquire_owned() else {
             let reason = format!("{MAX_REPLIES} requests wait for an answer, which is the limit");
             return Err(invalid_request(reason));
         };
         if method == "subscriptions/listen" && self.protocol.era(meta)? == Era::Stateless {
-            let acknowledged = self.subscriptions.open(id, line)?;
+            let acknowledged = self.subscriptions.open(id, params)?;
             let outgoing = self.outgoing.clone();
             self.write(async move { outgoing.send(None, alone(acknowledged)).await });
             self.follow();
             return Ok(());
         }
-        let result = self.protocol.answer(method, meta, line)?;
+        let result = self.protocol.answer(method, meta, params)?;
         let parts = answer_parts(id, Era::Initialize, "", &result);
         let (outgoing, id) = (self.outgoing.clone(), id.raw.clone());
         self.write(async move {

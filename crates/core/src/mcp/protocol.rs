@@ -9,15 +9,14 @@ use rmcp::model::{
     DiscoverResult, ErrorCode, Implementation, InitializeRequestParams, InitializeResult, ProtocolVersion,
     RequestMetaObject, ServerCapabilities, ToolsCapability,
 };
-use serde::Deserialize;
 
-use crate::mcp::rpc::{Era, invalid_params};
+use crate::mcp::rpc::{Era, invalid_params, read_params};
 
 /// The supported versions of the protocol.
 pub(crate) const KNOWN_VERSIONS: &[ProtocolVersion] = ProtocolVersion::KNOWN_VERSIONS;
 
 /// The member of a request's `_meta` with its protocol version.
-const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+pub(crate) const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// The member of a request's `_meta` with the client's capabilities.
 const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -99,7 +98,7 @@ impl Protocol {
     ///
     /// When the protocol does not allow the request.
     pub(crate) fn era(&mut self, meta: Option<&RawJson>) -> Result<Era, ErrorData> {
-        let Asks { era, client, can_ask } = era(meta, self.is_initialized)?;
+        let (era, client, can_ask) = era(meta, self.is_initialized)?;
         if let Some(client) = client {
             self.meet(client);
         }
@@ -116,10 +115,10 @@ impl Protocol {
         &mut self,
         method: &str,
         meta: Option<&RawJson>,
-        line: &[u8],
+        params: Option<&RawJson>,
     ) -> Result<RawJson, ErrorData> {
         let written = match method {
-            "initialize" => RawJson::of(&self.initialize(line)?),
+            "initialize" => RawJson::of(&self.initialize(read_params(method, params)?)),
             "server/discover" => {
                 // It comes before any `initialize`, so it must contain all metadata itself.
                 era(meta, false)?;
@@ -136,23 +135,16 @@ impl Protocol {
         Ok(written.expect("strings and flags can always be written"))
     }
 
-    fn initialize(&mut self, line: &[u8]) -> Result<InitializeResult, ErrorData> {
-        #[derive(Deserialize)]
-        struct Initialize {
-            params: InitializeRequestParams,
-        }
-        let asked: Initialize = serde_json::from_slice(line).map_err(|error| {
-            invalid_params(format!("the parameters of `initialize` cannot be read: {error}"))
-        })?;
+    fn initialize(&mut self, asked: InitializeRequestParams) -> InitializeResult {
         self.is_initialized = true;
-        self.meet(asked.params.client_info);
+        self.meet(asked.client_info);
         // A client that names no mode supports forms.
-        let elicitation = asked.params.capabilities.elicitation;
+        let elicitation = asked.capabilities.elicitation;
         self.asks = elicitation.is_some_and(|can| can.form.is_some() || can.url.is_none());
-        let asked = asked.params.protocol_version;
+        let asked = asked.protocol_version;
         let is_offered = asked.has_initialize() && KNOWN_VERSIONS.contains(&asked);
         let version = if is_offered { asked } else { ProtocolVersion::LATEST_WITH_INITIALIZE };
-        Ok(self.introduction().with_protocol_version(version))
+        self.introduction().with_protocol_version(version)
     }
 
     fn introduction(&self) -> InitializeResult {
@@ -167,17 +159,11 @@ impl Protocol {
     }
 }
 
-/// What a request's `_meta` contains.
-struct Asks {
-    /// The form of its response.
-    era: Era,
-    /// The client.
-    client: Option<Implementation>,
-    /// Whether the client can ask its user.
-    can_ask: bool,
-}
-
-fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<Asks, ErrorData> {
+/// What a request's `_meta` contains: the form of its response, the client, and whether that can ask its user.
+fn era(
+    meta: Option<&RawJson>,
+    is_initialized: bool,
+) -> Result<(Era, Option<Implementation>, bool), ErrorData> {
     let meta = match meta {
         // The key is too long to be written with escapes by accident.
         Some(meta) if memchr::memmem::find(meta.as_bytes(), b"modelcontextprotocol/").is_some() => {
@@ -205,5 +191,5 @@ fn era(meta: Option<&RawJson>, is_initialized: bool) -> Result<Asks, ErrorData> 
     let era = if is_stateless { Era::Stateless } else { Era::Initialize };
     let elicitation = meta.get(CAPABILITIES_KEY).and_then(|can| can.get("elicitation")?.as_object());
     let can_ask = elicitation.is_some_and(|can| can.contains_key("form") || !can.contains_key("url"));
-    Ok(Asks { era, client: meta.client_info().filter(|_| is_stateless), can_ask })
+    Ok((era, meta.client_info().filter(|_| is_stateless), can_ask))
 }

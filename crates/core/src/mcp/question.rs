@@ -6,8 +6,8 @@
 //! not run twice.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rmcp::ErrorData;
 use rmcp::model::ErrorCode;
@@ -16,8 +16,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use crate::mcp::call::Reply;
+use crate::call::question::question_error;
+use crate::mcp::call::Responder;
 use crate::mcp::rpc::IdKey;
+use crate::tool::lock::lock;
 use crate::{Answer, Asked, CancellationToken, Question, RawJson};
 
 /// The maximum number of open questions per client, and of calls that wait for answers.
@@ -57,33 +59,21 @@ fn read_result(result: &str) -> Result<Answer, String> {
     }
 }
 
-/// Passes the client's answer to the handler, or why the client could not ask.
-fn tell(asked: Asked, answer: Result<Answer, String>) {
-    match answer {
-        Ok(answer) => asked.answer(Ok(answer)),
-        Err(reason) => asked.fail(reason),
-    }
-}
-
 /// Our requests that the client has not answered yet.
 #[derive(Debug, Default)]
-pub(crate) struct Questions {
+pub(crate) struct OpenQuestions {
     open: Mutex<HashMap<String, oneshot::Sender<Result<Answer, String>>>>,
     last: AtomicU64,
 }
 
-impl Questions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, oneshot::Sender<Result<Answer, String>>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl OpenQuestions {
     /// Asks a question and passes the answer to the handler. The question is cancelled when its call has `ended`, when
     /// the client's stream closes, or when the handler no longer waits.
-    pub(crate) async fn ask(&self, mut asked: Asked, client: &impl Reply, ended: &CancellationToken) {
+    pub(crate) async fn ask(&self, mut asked: Asked, client: &impl Responder, ended: &CancellationToken) {
         let (sender, answer) = oneshot::channel();
         let id = format!("ask-{}", self.last.fetch_add(1, Ordering::Relaxed) + 1);
         {
-            let mut open = self.lock();
+            let mut open = lock(&self.open);
             if open.len() >= MAX_QUESTIONS {
                 drop(open);
                 return asked.fail(too_many(MAX_QUESTIONS));
@@ -104,9 +94,9 @@ impl Questions {
             () = ended.cancelled() => None,
             () = client.closed() => None,
         };
-        let was_open = self.lock().remove(&id).is_some();
+        let was_open = lock(&self.open).remove(&id).is_some();
         match answer {
-            Some(answer) => tell(asked, answer),
+            Some(answer) => asked.answer(answer.map_err(question_error)),
             None if !was_open => asked.fail("the client is gone"),
             None => {
                 let line = format!(
@@ -121,7 +111,7 @@ impl Questions {
     /// Handles a client's response; a response to an unknown request is ignored.
     pub(crate) fn take(&self, id: Option<&IdKey>, response: Result<&RawJson, &ErrorData>) {
         let Some(IdKey::Text(id)) = id else { return };
-        let Some(sender) = self.lock().remove(id) else { return };
+        let Some(sender) = lock(&self.open).remove(id) else { return };
         _ = sender.send(match response {
             Ok(result) => read_result(result.as_str()),
             Err(error) if error.code == ErrorCode::METHOD_NOT_FOUND => Ok(Answer::Nobody),
@@ -131,7 +121,7 @@ impl Questions {
 
     /// Fails all open questions, because the client will not answer any more.
     pub(crate) fn close(&self) {
-        self.lock().clear();
+        lock(&self.open).clear();
     }
 }
 
@@ -176,7 +166,7 @@ impl Round {
         let mut responses: HashMap<String, Box<RawValue>> = responses.decode().unwrap_or_default();
         for (key, asked) in std::mem::take(&mut self.asked) {
             match responses.remove(&key) {
-                Some(response) => tell(asked, read_result(response.get())),
+                Some(response) => asked.answer(read_result(response.get()).map_err(question_error)),
                 None => self.asked.push((key, asked)),
             }
         }

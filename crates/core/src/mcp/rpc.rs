@@ -1,10 +1,11 @@
 //! JSON-RPC lines: reading requests and writing responses.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rmcp::ErrorData;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -76,7 +77,7 @@ impl RpcId {
 #[derive(Debug)]
 pub enum Message {
     /// `tools/call`.
-    Call(RpcId, Call),
+    Call(RpcId, CallParams),
     /// `tools/list`, with its `_meta`, and whether it has a cursor, although the list has one page.
     List {
         /// The request's id.
@@ -96,6 +97,8 @@ pub enum Message {
         method: String,
         /// Its `_meta`.
         meta: Option<RawJson>,
+        /// All its parameters.
+        params: Option<RawJson>,
     },
     /// Any other notification.
     Notification,
@@ -110,7 +113,7 @@ pub enum Message {
 
 /// The parameters of a `tools/call`.
 #[derive(Debug)]
-pub struct Call {
+pub struct CallParams {
     /// The tool's name.
     pub name: String,
     /// An object.
@@ -119,17 +122,9 @@ pub struct Call {
     pub meta: Option<RawJson>,
     /// The size of the whole message, which the arguments keep in memory.
     pub line_bytes: usize,
-    /// Set if it continues a call that waits for answers.
-    pub retry: Option<Retry>,
-}
-
-/// The additional data of a retried call.
-#[derive(Debug)]
-pub struct Retry {
-    /// Identifies the waiting call.
-    pub state: String,
-    /// The answers, an object.
-    pub responses: RawJson,
+    /// Set if it continues a call that waits for answers: the state that identifies that call, and the answers, an
+    /// object.
+    pub retry: Option<(String, RawJson)>,
 }
 
 /// Why a line is not a valid message, and the id for the error, if there is one.
@@ -137,7 +132,7 @@ pub type Refusal = (Option<RpcId>, ErrorData);
 
 /// The members of a message.
 #[derive(Deserialize)]
-struct Line<'a> {
+struct Envelope<'a> {
     #[serde(borrow, default, deserialize_with = "given")]
     jsonrpc: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "given")]
@@ -155,7 +150,7 @@ struct Line<'a> {
 /// The members of `params` that are known here. A `null` is a missing member, except where it cancels something.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Params<'a> {
+struct KnownParams<'a> {
     #[serde(borrow)]
     name: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -201,10 +196,10 @@ pub fn read(line: &Bytes) -> Result<Message, Refusal> {
         serde_json::from_str::<IgnoredAny>(text).map_err(|error| not_json(&error))?;
         return Err((None, invalid_request("a message is one JSON object; batches are not supported")));
     }
-    let Line { jsonrpc, id, method, params, result, error } = serde_json::from_str(text).map_err(bad)?;
+    let Envelope { jsonrpc, id, method, params, result, error } = serde_json::from_str(text).map_err(bad)?;
     let is_object = |value: &RawValue| value.get().starts_with('{');
-    let has_params = params.is_none_or(is_object);
-    let params: Option<Params<'_>> = match params.filter(|params| is_object(params)) {
+    let (has_params, all_params) = (params.is_none_or(is_object), params);
+    let params: Option<KnownParams<'_>> = match params.filter(|params| is_object(params)) {
         Some(params) => Some(serde_json::from_str(params.get()).map_err(bad)?),
         None => None,
     };
@@ -229,10 +224,10 @@ pub fn read(line: &Bytes) -> Result<Message, Refusal> {
     let Some(method) = method else {
         return Err((id, invalid_request("a request needs a `method`")));
     };
-    let Ok(Text(method)) = serde_json::from_str(method.get()) else {
+    let Ok(method) = serde_json::from_str::<String>(method.get()) else {
         return Err((id, invalid_request("`method` must be a string")));
     };
-    let meta_of = |params: Option<Params<'_>>| params?.meta.map(|meta| RawJson::span(line, meta));
+    let meta_of = |params: Option<KnownParams<'_>>| params?.meta.map(|meta| RawJson::span(line, meta));
     Ok(match (&*method, id) {
         ("tools/call", Some(id)) => match read_call(line, params) {
             Ok(call) => Message::Call(id, call),
@@ -245,7 +240,10 @@ pub fn read(line: &Bytes) -> Result<Message, Refusal> {
             let has_cursor = params.as_ref().is_some_and(|params| params.cursor.is_some());
             Message::List { id, meta: meta_of(params), has_cursor }
         }
-        (method, Some(id)) => Message::Request { id, method: method.into(), meta: meta_of(params) },
+        (_, Some(id)) => {
+            let all_params = all_params.map(|params| RawJson::span(line, params));
+            Message::Request { id, method, meta: meta_of(params), params: all_params }
+        }
         ("notifications/cancelled", None) => {
             let request = params.and_then(|params| RpcId::read(params.request_id?));
             request.map_or(Message::Notification, |id| Message::Cancel(id.key))
@@ -264,11 +262,11 @@ fn id_of(text: &str) -> Option<RpcId> {
     serde_json::from_str::<OnlyId<'_>>(text).ok().and_then(|only| RpcId::read(only.id))
 }
 
-fn read_call(line: &Bytes, params: Option<Params<'_>>) -> Result<Call, ErrorData> {
+fn read_call(line: &Bytes, params: Option<KnownParams<'_>>) -> Result<CallParams, ErrorData> {
     let Some(params) = params else {
         return Err(invalid_params("`params` must be an object with `name` and `arguments`"));
     };
-    let Some(Ok(Text(name))) = params.name.map(|name| serde_json::from_str(name.get())) else {
+    let Some(Ok(name)) = params.name.map(|name| serde_json::from_str(name.get())) else {
         return Err(invalid_params("`params.name` must be a string"));
     };
     let object = |member: &str, value: Option<&RawValue>| match value {
@@ -286,14 +284,19 @@ fn read_call(line: &Bytes, params: Option<Params<'_>>) -> Result<Call, ErrorData
         let state = state.ok_or_else(|| {
             invalid_params("`params.requestState` must be the string that came with the questions")
         })?;
-        Some(Retry { state, responses: responses.unwrap_or_else(RawJson::empty_object) })
+        Some((state, responses.unwrap_or_else(RawJson::empty_object)))
     };
-    Ok(Call { name: name.into_owned(), arguments, meta, line_bytes: line.len(), retry })
+    Ok(CallParams { name, arguments, meta, line_bytes: line.len(), retry })
 }
 
-/// A string that is borrowed if it has no escapes.
-#[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+/// Reads the parameters of a request.
+pub(crate) fn read_params<T: DeserializeOwned>(
+    method: &str,
+    params: Option<&RawJson>,
+) -> Result<T, ErrorData> {
+    let read = params.map_or_else(|| RawJson::empty_object().decode(), RawJson::decode);
+    read.map_err(|error| invalid_params(format!("the parameters of `{method}` cannot be read: {error}")))
+}
 
 /// Reads a call's `_meta`; the front adds the client, and whether it can be asked.
 pub(crate) fn read_meta(meta: Option<&RawJson>) -> CallMeta {
@@ -302,11 +305,7 @@ pub(crate) fn read_meta(meta: Option<&RawJson>) -> CallMeta {
 
 /// The result of `tools/list`.
 pub(crate) fn write_list(tools: &[ToolSpec]) -> RawJson {
-    #[derive(serde::Serialize)]
-    struct List<'a> {
-        tools: &'a [ToolSpec],
-    }
-    RawJson::of(&List { tools }).expect("tools can always be written")
+    RawJson::of(&BTreeMap::from([("tools", tools)])).expect("tools can always be written")
 }
 
 /// Which form results have.
@@ -333,13 +332,8 @@ pub(crate) fn answer_parts(id: &RpcId, era: Era, members: &str, result: &RawJson
 
 /// A parent may know the newer protocol and have set `resultType` itself.
 fn has_result_type(result: &RawJson) -> bool {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Typed {
-        result_type: Option<IgnoredAny>,
-    }
     memchr::memmem::find(result.as_bytes(), b"resultType").is_some()
-        && result.decode::<Typed>().is_ok_and(|typed| typed.result_type.is_some())
+        && result.member::<IgnoredAny>("resultType").is_some()
 }
 
 /// JSON without line breaks. They only occur between tokens, where a space is equivalent.

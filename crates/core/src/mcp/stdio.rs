@@ -87,16 +87,29 @@ impl StdioClient {
     /// When idle, it waits for an event. While there is traffic it checks every half second instead, which costs
     /// less than being woken by every read; `at_look` is called at each check, and always before it goes idle.
     pub async fn gone(&self, mut at_look: impl FnMut()) {
-        let parent = Parent::of_this_process();
+        let parent = getppid();
+        // Orphans are adopted by another process.
+        let is_orphan = || getppid() != parent;
+        let end = end_of(parent);
+        let orphaned = async || {
+            if let Some(end) = &end
+                && end.readable().await.is_ok()
+            {
+                return;
+            }
+            while !is_orphan() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
         loop {
             tokio::time::sleep(LOOK).await;
             at_look();
-            if parent.is_gone() || self.cannot_read() {
+            if is_orphan() || self.cannot_read() {
                 return;
             }
             tokio::select! {
                 () = self.traffic.notified() => {}
-                () = parent.gone() => return,
+                () = orphaned() => return,
                 () = self.reads_no_more() => return,
             }
         }
@@ -125,40 +138,12 @@ impl StdioClient {
     }
 }
 
-/// The process that started this one.
-struct Parent {
-    pid: Option<Pid>,
-    /// Becomes readable when the process has ended, where the system supports this.
-    end: Option<AsyncFd<Arc<OwnedFd>>>,
-}
-
-impl Parent {
-    fn of_this_process() -> Self {
-        let pid = getppid();
-        #[cfg(target_os = "linux")]
-        let end = pid
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-            .and_then(|end| watched(Arc::new(end), Interest::READABLE).ok());
-        #[cfg(not(target_os = "linux"))]
-        let end = None;
-        Self { pid, end }
-    }
-
-    /// Orphans are adopted by another process.
-    fn is_gone(&self) -> bool {
-        getppid() != self.pid
-    }
-
-    async fn gone(&self) {
-        if let Some(end) = &self.end
-            && end.readable().await.is_ok()
-        {
-            return;
-        }
-        while !self.is_gone() {
-            tokio::time::sleep(LOOK).await;
-        }
-    }
+/// Becomes readable when the process has ended, where the system supports this.
+fn end_of(process: Option<Pid>) -> Option<AsyncFd<Arc<OwnedFd>>> {
+    #[cfg(target_os = "linux")]
+    return watched(Arc::new(pidfd_open(process?, PidfdFlags::empty()).ok()?), Interest::READABLE).ok();
+    #[cfg(not(target_os = "linux"))]
+    return process.and(None);
 }
 
 /// Whether a stream socket refuses further data. If the other end is closed for reading only, this shows on the

@@ -2,9 +2,9 @@
 
 use rmcp::ErrorData;
 use rmcp::model::{SubscriptionFilter, SubscriptionsListenRequestParams};
-use serde::Deserialize;
 
-use crate::mcp::rpc::{IdKey, RpcId, invalid_params, invalid_request};
+use crate::RawJson;
+use crate::mcp::rpc::{IdKey, RpcId, invalid_request, read_params};
 
 /// The number of subscriptions that may be open at a time; each is a pending request.
 const MAX_SUBSCRIPTIONS: usize = 64;
@@ -14,13 +14,10 @@ pub(crate) const LIST_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notification
 
 /// The open `subscriptions/listen` requests of a client. They never get a response; the client cancels them.
 #[derive(Default)]
-pub(crate) struct Subscriptions(Vec<Subscription>);
-
-struct Subscription {
-    id: RpcId,
-    /// Whether it includes changes of the tools; nothing else changes here.
-    wants_tools: bool,
-}
+pub(crate) struct Subscriptions(
+    /// Each with whether it includes changes of the tools; nothing else changes here.
+    Vec<(RpcId, bool)>,
+);
 
 impl Subscriptions {
     /// Opens the requested subscription; returns the line that acknowledges it.
@@ -28,23 +25,17 @@ impl Subscriptions {
     /// # Errors
     ///
     /// When it cannot be read, its id is in use, or there are too many.
-    pub(crate) fn open(&mut self, id: &RpcId, line: &[u8]) -> Result<String, ErrorData> {
-        #[derive(Deserialize)]
-        struct Listen {
-            params: SubscriptionsListenRequestParams,
-        }
-        let asked: Listen = serde_json::from_slice(line).map_err(|error| {
-            invalid_params(format!("the parameters of `subscriptions/listen` cannot be read: {error}"))
-        })?;
-        if self.0.iter().any(|open| open.id.key == id.key) {
+    pub(crate) fn open(&mut self, id: &RpcId, params: Option<&RawJson>) -> Result<String, ErrorData> {
+        let asked: SubscriptionsListenRequestParams = read_params("subscriptions/listen", params)?;
+        if self.0.iter().any(|(open, _)| open.key == id.key) {
             return Err(invalid_request(format!("a subscription with id {} is open", id.raw)));
         }
         if self.0.len() >= MAX_SUBSCRIPTIONS {
             let reason = format!("{MAX_SUBSCRIPTIONS} subscriptions are open, which is the limit");
             return Err(invalid_request(reason));
         }
-        let wants_tools = asked.params.notifications.tools_list_changed == Some(true);
-        self.0.push(Subscription { id: id.clone(), wants_tools });
+        let wants_tools = asked.notifications.tools_list_changed == Some(true);
+        self.0.push((id.clone(), wants_tools));
         let mut accepted = SubscriptionFilter::default();
         accepted.tools_list_changed = wants_tools.then_some(true);
         let accepted = serde_json::to_string(&accepted).expect("flags can always be written");
@@ -58,14 +49,14 @@ impl Subscriptions {
     /// Ends a subscription; returns whether it existed.
     pub(crate) fn close(&mut self, id: &IdKey) -> bool {
         let before = self.0.len();
-        self.0.retain(|open| open.id.key != *id);
+        self.0.retain(|(open, _)| open.key != *id);
         self.0.len() < before
     }
 
     /// The notification of changed tools for each subscription.
     pub(crate) fn tools_changed(&self) -> impl Iterator<Item = String> {
-        let those = self.0.iter().filter(|open| open.wants_tools);
-        those.map(|open| notification("notifications/tools/list_changed", &open.id, ""))
+        let those = self.0.iter().filter(|(_, wants_tools)| *wants_tools);
+        those.map(|(id, _)| notification("notifications/tools/list_changed", id, ""))
     }
 }
 

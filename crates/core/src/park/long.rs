@@ -4,18 +4,18 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::RawJson;
-use crate::park::store::{Item, NotKept};
+use crate::park::store::Item;
 
 /// How many characters of a text the model sees beside its handle.
 const PREVIEW_CHARS: usize = 160;
 
 /// The parts of a tool's result that matter here.
 #[derive(Deserialize)]
-struct Outcome<'a> {
+struct ReadResult<'a> {
     #[serde(borrow)]
     content: Vec<&'a RawValue>,
     #[serde(borrow, rename = "structuredContent")]
@@ -24,20 +24,6 @@ struct Outcome<'a> {
     is_error: bool,
     #[serde(borrow, rename = "_meta")]
     meta: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Block<'a> {
-    #[serde(borrow)]
-    text: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    resource: Option<Resource<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Resource<'a> {
-    #[serde(borrow)]
-    text: Option<Cow<'a, str>>,
 }
 
 /// A result that is too long for the model.
@@ -59,21 +45,21 @@ impl Long {
         if result.as_bytes().len() <= limit_chars {
             return None;
         }
-        let outcome: Outcome<'_> = result.decode().ok()?;
+        let result: ReadResult<'_> = result.decode().ok()?;
         // Errors are meant to be read by the model.
-        if outcome.is_error {
+        if result.is_error {
             return None;
         }
         let mut texts = Vec::new();
         let mut others = Vec::new();
-        for block in &outcome.content {
-            let text = serde_json::from_str::<Block<'_>>(block.get()).ok();
-            match text.and_then(|block| block.text.or_else(|| block.resource?.text)) {
-                Some(text) => texts.push(text),
-                None => others.push((*block).to_owned()),
+        for raw in &result.content {
+            let block: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+            match block.pointer("/text").or_else(|| block.pointer("/resource/text")) {
+                Some(Value::String(text)) => texts.push(text.clone()),
+                _ => others.push((*raw).to_owned()),
             }
         }
-        let structured = outcome.structured.filter(|value| value.get() != "null");
+        let structured = result.structured.filter(|value| value.get() != "null");
         // If there is structured content, that is what the model sees.
         let text = match (structured, &texts[..]) {
             (Some(structured), [only]) if is_wrapped(structured, only) => only.as_bytes().to_vec(),
@@ -87,7 +73,7 @@ impl Long {
         }
         let text = Bytes::from(text);
         let is_json = matches!(text.first(), Some(b'{' | b'[')) && RawJson::parse(text.clone()).is_ok();
-        let meta = outcome.meta.map(ToOwned::to_owned);
+        let meta = result.meta.map(ToOwned::to_owned);
         Some(Self { text, is_json, others, meta })
     }
 
@@ -108,7 +94,7 @@ impl Long {
 
     /// The result that the model gets if it could not be kept: its start, and a note that the rest is
     /// missing.
-    pub(crate) fn start(self, limit_chars: usize, reason: &NotKept) -> RawJson {
+    pub(crate) fn start(self, limit_chars: usize, reason: &str) -> RawJson {
         let start: String = self.as_str().chars().take(limit_chars).collect();
         let bytes = self.text.len();
         let text = format!(
@@ -146,8 +132,6 @@ fn is_wrapped(structured: &RawValue, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     fn long(result: &Value, limit: usize) -> Option<(String, bool)> {
@@ -193,7 +177,7 @@ mod tests {
         let result =
             json!({ "content": [{ "type": "text", "text": "x".repeat(99) }, image], "_meta": { "a": 1 } });
         let long = Long::of(&RawJson::from(&result), 10).unwrap();
-        let told: Value = long.start(10, &NotKept::TooLarge { bytes: 99, limit: 50 }).decode().unwrap();
+        let told: Value = long.start(10, "it has 99 bytes, the limit is 50").decode().unwrap();
         assert_eq!((&told["content"][1], &told["_meta"]), (&image, &json!({ "a": 1 })));
         let text = told["content"][0]["text"].as_str().unwrap();
         assert!(text.starts_with("xxxxxxxxxx\n[") && text.contains("the limit is 50"), "{text}");

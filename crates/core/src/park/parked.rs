@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use std::{fmt, io};
 
 use rustix::fs::{Mode, OFlags};
-use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use crate::park::expand::expand;
@@ -15,15 +14,12 @@ use crate::park::store::{Owner, PREFIX, Store, owner_of, unusable};
 use crate::park::tools::{self, SaveTo};
 use crate::source::DerivedList;
 use crate::{
-    CallContext, CallFuture, Changes, DuplicateName, RawJson, RegistrationError, ToolCall, ToolError,
-    ToolList, ToolSource, ToolSpec, Toolset,
+    CallContext, CallFuture, Changes, RawJson, RegistrationError, Tool, ToolCall, ToolError, ToolList,
+    ToolSource, ToolSpec, Toolset,
 };
 
 /// The default limit for results in characters, the same as the CLI's.
 const LIMIT_CHARS: usize = 25_000;
-
-/// The key in a tool's `_meta` for its own result limit.
-const LIMIT_KEY: &str = "anthropic/maxResultSizeChars";
 
 /// A source around another one. Results over a limit stay in this process, and the model gets a handle; when
 /// it passes the handle as an argument, the handle is replaced by the text, byte for byte.
@@ -80,7 +76,7 @@ impl<S: ToolSource> Parked<S> {
     /// When `source` has a tool with one of these names.
     pub fn new(source: S) -> Result<Self, RegistrationError> {
         if let Some(taken) = source.tools().iter().find(|tool| tools::is_own(&tool.name)) {
-            return Err(DuplicateName(taken.name.clone()).into());
+            return Err(RegistrationError::Duplicate(taken.name.clone()));
         }
         Ok(Self {
             source,
@@ -162,9 +158,8 @@ impl<S: ToolSource> Parked<S> {
 
     fn limit_of(&self, name: &str) -> usize {
         let tools = self.source.tools();
-        let meta = tools.get(name).and_then(|tool| tool.meta.as_ref()?.decode::<Value>().ok());
-        let own = meta.and_then(|meta| meta.get(LIMIT_KEY)?.as_u64());
-        own.and_then(|limit| limit.try_into().ok()).unwrap_or(self.limit_chars).min(self.at_most_chars)
+        let own = tools.get(name).and_then(|tool| tool.meta.as_ref()?.member(Tool::MAX_RESULT_CHARS));
+        own.unwrap_or(self.limit_chars).min(self.at_most_chars)
     }
 
     /// Replaces the handles in the arguments by texts; returns the permit for their memory.

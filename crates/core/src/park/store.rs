@@ -5,13 +5,14 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use rustix::fs::Mode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
+use crate::tool::lock::lock;
 use crate::{Caller, ToolError};
 
 /// The limit of kept results: each may hold a file open.
@@ -79,15 +80,6 @@ impl Item {
     }
 }
 
-/// Why a result is not kept.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotKept {
-    #[error("it has {bytes} bytes, the limit is {limit}")]
-    TooLarge { bytes: usize, limit: usize },
-    #[error("it cannot be written to a file: {0}")]
-    Disk(#[from] io::Error),
-}
-
 impl Default for Store {
     fn default() -> Self {
         let (expanded, kept) = (Arc::new(Semaphore::new(MAX_EXPANDED_BYTES)), Mutex::default());
@@ -96,11 +88,11 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Keeps a text, in a file if it does not fit into memory any more.
-    pub(crate) fn put(&self, owner: Owner, text: Bytes, is_json: bool) -> Result<Arc<Item>, NotKept> {
+    /// Keeps a text, in a file if it does not fit into memory any more. The error says why it is not kept.
+    pub(crate) fn put(&self, owner: Owner, text: Bytes, is_json: bool) -> Result<Arc<Item>, String> {
         let (bytes, limit) = (text.len(), self.total_bytes);
         if bytes > limit {
-            return Err(NotKept::TooLarge { bytes, limit });
+            return Err(format!("it has {bytes} bytes, the limit is {limit}"));
         }
         let handle = format!("{PREFIX}{}", Uuid::new_v4().simple());
         let (lines, quoted_bytes) = (count_lines(&text), count_quoted(&text));
@@ -111,7 +103,9 @@ impl Store {
             // Without the lock: disks are slow.
             drop(kept);
             if let Text::Memory(text) = &item.text {
-                item.text = Text::File(self.spill(text)?);
+                let spilled = self.spill(text);
+                item.text =
+                    Text::File(spilled.map_err(|error| format!("it cannot be written to a file: {error}"))?);
             }
             kept = self.kept_with_room(bytes);
         }
@@ -122,7 +116,7 @@ impl Store {
 
     /// A result of that owner. It does not reveal whether another owner has such a handle.
     pub(crate) fn get(&self, owner: &Owner, handle: &str) -> Result<Arc<Item>, ToolError> {
-        let kept = self.kept();
+        let kept = lock(&self.kept);
         let found = kept.iter().find(|item| item.handle == handle && item.owner == *owner);
         found.cloned().ok_or_else(|| {
             let shown: String = handle.chars().take(60).collect();
@@ -165,12 +159,8 @@ impl Store {
         Ok(file)
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<Arc<Item>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn kept_with_room(&self, bytes: usize) -> MutexGuard<'_, VecDeque<Arc<Item>>> {
-        let mut kept = self.kept();
+        let mut kept = lock(&self.kept);
         while kept.len() >= MAX_RESULTS
             || kept.iter().map(|item| item.bytes).sum::<usize>() + bytes > self.total_bytes
         {
@@ -249,11 +239,11 @@ mod tests {
         let there: Vec<_> = items.iter().map(|item| store.get(&None, &item.handle).is_ok()).collect();
         assert_eq!(there, [false, true, true]);
         let error = store.put(None, text(b'a', 101), false).unwrap_err();
-        assert_eq!(error.to_string(), "it has 101 bytes, the limit is 100");
+        assert_eq!(error, "it has 101 bytes, the limit is 100");
         for _ in 0..2 * MAX_RESULTS {
             store.put(None, Bytes::new(), false).unwrap();
         }
-        assert_eq!(store.kept().len(), MAX_RESULTS);
+        assert_eq!(lock(&store.kept).len(), MAX_RESULTS);
     }
 
     #[test]
@@ -268,8 +258,9 @@ mod tests {
     #[test]
     fn a_failed_write_takes_no_room() {
         let store = Store { dir: Some("/nowhere/at/all".into()), ..store(0, 1000) };
-        assert!(matches!(store.put(None, text(b'a', 40), false), Err(NotKept::Disk(_))));
-        assert!(store.kept().is_empty());
+        let error = store.put(None, text(b'a', 40), false).unwrap_err();
+        assert!(error.starts_with("it cannot be written to a file"), "{error}");
+        assert!(lock(&store.kept).is_empty());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Lists of tools that change.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use tokio::sync::watch;
 
 use crate::ToolList;
+use crate::tool::lock::lock;
 
 /// Notifies when a source's list of tools has changed.
 #[derive(Debug, Clone, Default)]
@@ -61,7 +62,7 @@ pub struct DerivedList(Mutex<(Vec<ToolList>, ToolList)>);
 impl DerivedList {
     /// Returns what `make` derives from `lists`, cached until one of them is another list.
     pub fn get(&self, lists: Vec<ToolList>, make: impl FnOnce(&[ToolList]) -> ToolList) -> ToolList {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.0);
         let (from, list) = &mut *kept;
         if from.len() != lists.len() || from.iter().zip(&lists).any(|(old, new)| !old.is(new)) {
             *list = make(&lists);

@@ -1,14 +1,12 @@
 //! Several sources as one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::source::Prefixed;
 use crate::source::changes::DerivedList;
+use crate::tool::lock::lock;
 use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolList, ToolSource};
-
-/// How many names are remembered with their sources; a source that invents names without end gets no more.
-const MAX_NAMES: usize = 100_000;
 
 /// Several sources as one, for example your own functions and a ready-made set.
 ///
@@ -79,31 +77,20 @@ impl Combined {
 
     /// The tools of all `lists`, without those whose name belongs to another source.
     fn owned(&self, lists: &[ToolList]) -> ToolList {
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners = lock(&self.owners);
         let mut tools = Vec::new();
         for (place, list) in lists.iter().enumerate() {
-            let source = &self.sources[place].0;
             for tool in list.iter() {
-                let name = &tool.name;
-                let is_full = owners.len() >= MAX_NAMES;
-                match owners.get_mut(name) {
-                    Some(known) if known[0] == place => tools.push(tool),
-                    // There was a warning.
-                    Some(known) if known.contains(&place) => {}
-                    Some(known) => {
-                        known.push(place);
-                        let owner = &self.sources[known[0]].0;
-                        tracing::warn!(
-                            "the tool `{name}` of `{source}` is left out: `{owner}` had one with this name first"
-                        );
-                    }
-                    None if !is_full => {
-                        owners.insert(name.clone(), vec![place]);
-                        tools.push(tool);
-                    }
-                    None => tracing::warn!(
-                        "the tool `{name}` of `{source}` is left out: there were {MAX_NAMES} names before"
-                    ),
+                let known = owners.entry(tool.name.clone()).or_insert_with(|| vec![place]);
+                if known[0] == place {
+                    tools.push(tool);
+                } else if !known.contains(&place) {
+                    known.push(place);
+                    let (name, source, owner) =
+                        (&tool.name, &self.sources[place].0, &self.sources[known[0]].0);
+                    tracing::warn!(
+                        "the tool `{name}` of `{source}` is left out: `{owner}` had one with this name first"
+                    );
                 }
             }
         }
@@ -123,9 +110,7 @@ impl ToolSource for Combined {
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         let tools = self.tools();
-        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        let owner = owners.get(&call.name).map(|known| known[0]);
-        drop(owners);
+        let owner = lock(&self.owners).get(&call.name).map(|known| known[0]);
         match owner.filter(|_| tools.get(&call.name).is_some()) {
             Some(owner) => self.sources[owner].1.call(call, context),
             None => Box::pin(async move { Err(tools.not_found(call.name)) }),

@@ -64,12 +64,12 @@ impl Dispatcher {
             self.refuse(&call, request_id, error.type_name());
             return Err(error);
         };
-        let trace = self.trace(&call, request_id);
+        let trace = CallTrace::begin(&self.tracer, &call, request_id);
         let cancelled = CancellationToken::new();
         let mut context = CallContext::new(cancelled.clone());
         if let Some(trace) = &trace {
-            trace.follow(&mut context);
-            call.meta.traceparent = Some(trace.traceparent());
+            context.follow(trace);
+            call.meta.traceparent = Some(trace.traceparent);
         }
         let listener = context.listen(call.meta.progress_token.is_some(), call.meta.can_ask);
         let permit = Arc::new(Permit::new(Arc::clone(&self.running)));
@@ -94,13 +94,9 @@ impl Dispatcher {
 
     /// Records that a front has refused a call.
     pub fn refuse(&self, call: &ToolCall, request_id: Option<&str>, error_type: &str) {
-        if let Some(trace) = self.trace(call, request_id) {
+        if let Some(trace) = CallTrace::begin(&self.tracer, call, request_id) {
             trace.refused(error_type);
         }
-    }
-
-    fn trace(&self, call: &ToolCall, request_id: Option<&str>) -> Option<CallTrace> {
-        Some(self.tracer.call(self.tracer.clock()?, call, request_id))
     }
 }
 

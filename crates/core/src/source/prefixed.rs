@@ -1,7 +1,7 @@
 //! A source under a prefix.
 
 use crate::source::changes::DerivedList;
-use crate::tool::name::{check_prefix, check_shortest_full_name};
+use crate::tool::name::{SHORTEST_SERVER, check_full_name, check_plain};
 use crate::{CallContext, CallFuture, Changes, RegistrationError, ToolCall, ToolList, ToolSource, ToolSpec};
 
 /// The tools of a source, each with a prefix before its name.
@@ -33,7 +33,7 @@ impl<S: ToolSource> Prefixed<S> {
     /// When the prefix is empty or has other characters than `A-Z a-z 0-9 _ -`.
     pub fn new(prefix: impl Into<String>, source: S) -> Result<Self, RegistrationError> {
         let prefix = prefix.into();
-        check_prefix(&prefix)?;
+        check_plain("prefix", &prefix)?;
         Ok(Self { prefix, source, list: DerivedList::default() })
     }
 }
@@ -42,7 +42,7 @@ impl<S: ToolSource> Prefixed<S> {
 #[must_use]
 pub(crate) fn with_prefix(prefix: &str, tool: &ToolSpec) -> Option<ToolSpec> {
     let name = format!("{prefix}{}", tool.name);
-    if let Err(error) = check_shortest_full_name(&name) {
+    if let Err(error) = check_full_name(SHORTEST_SERVER, &name) {
         tracing::warn!(%error, "a tool is left out: the CLI would not offer it under this name");
         return None;
     }

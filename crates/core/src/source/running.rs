@@ -1,10 +1,11 @@
 //! A running call, as its front sees it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::call::trace::CallTrace;
+use crate::tool::lock::lock;
 use crate::{Asked, CallFuture, CancellationToken, Listener, Progress, RawJson, ToolError};
 
 impl Listener {
@@ -141,7 +142,7 @@ impl<'a> RunningCall<'a> {
     /// Records for a trace which machine runs the call, where there are several.
     pub fn at_host(&self, host: &str) {
         if let Some(trace) = &self.trace {
-            trace.at_host(host);
+            trace.marks.span.record("host", host);
         }
     }
 
@@ -182,10 +183,10 @@ impl Permit {
 
     pub(crate) async fn acquire(&self) {
         let permit = Arc::clone(&self.running).acquire_owned().await.ok();
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+        *lock(&self.held) = permit;
     }
 
     fn release(&self) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.held).take();
     }
 }

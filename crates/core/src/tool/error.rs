@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::tool::lock::lock;
 use crate::tool::name::nearest;
 use crate::tool::outcome::Outcome;
 
@@ -204,9 +205,10 @@ macro_rules! show_hint {
 struct Advice(&'static str);
 
 /// The source that shows `text`; created once for each text.
+#[must_use]
 pub fn advice(text: &'static str) -> &'static (dyn Error + 'static) {
     static ALL: Mutex<Vec<&'static Advice>> = Mutex::new(Vec::new());
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all = lock(&ALL);
     if let Some(advice) = all.iter().find(|advice| advice.0 == text) {
         return *advice;
     }
@@ -241,7 +243,7 @@ pub enum RegistrationError {
         limit: usize,
     },
     /// Two tools with the same name.
-    Duplicate(crate::DuplicateName),
+    Duplicate(String),
     /// A schema that is not a JSON Schema of an object.
     BadSchema {
         /// The tool.
@@ -270,7 +272,7 @@ impl fmt::Display for RegistrationError {
             Self::LongName { server, tool, chars, limit } => {
                 write!(f, "`mcp__{server}__{tool}` has {chars} characters, the limit is {limit}")
             }
-            Self::Duplicate(error) => error.fmt(f),
+            Self::Duplicate(name) => write!(f, "two tools are called `{name}`"),
             Self::BadSchema { tool, which, reason } => {
                 write!(f, "{which} schema of tool `{tool}` is not usable: {reason}")
             }
@@ -282,12 +284,6 @@ impl fmt::Display for RegistrationError {
 }
 
 show_hint!(RegistrationError);
-
-impl From<crate::DuplicateName> for RegistrationError {
-    fn from(error: crate::DuplicateName) -> Self {
-        Self::Duplicate(error)
-    }
-}
 
 impl Hint for RegistrationError {
     fn hint(&self) -> Option<&'static str> {

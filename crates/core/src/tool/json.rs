@@ -2,10 +2,11 @@
 //!
 //! Payloads are passed as [`RawJson`]: a checked slice of the buffer they arrived in.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de;
+use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -104,6 +105,12 @@ impl RawJson {
     #[must_use]
     pub fn is_object(&self) -> bool {
         self.0.first() == Some(&b'{')
+    }
+
+    /// The member of that name of an object, if it fits `T`.
+    pub(crate) fn member<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        let members: BTreeMap<String, &RawValue> = self.decode().ok()?;
+        serde_json::from_str(members.get(name)?.get()).ok()
     }
 
     /// Decodes the value.

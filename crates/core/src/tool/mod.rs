@@ -6,6 +6,7 @@ pub(crate) mod call;
 pub(crate) mod caller;
 pub(crate) mod error;
 pub(crate) mod json;
+pub(crate) mod lock;
 pub(crate) mod name;
 pub(crate) mod outcome;
 pub(crate) mod result;
@@ -28,7 +29,7 @@ pub use name::check_server_name;
 pub use result::{Content, ToolResult};
 pub use schema::Schema;
 pub use server_info::ServerInfo;
-pub use spec::{DuplicateName, ToolList, ToolSpec};
+pub use spec::{ToolList, ToolSpec};
 pub use type_schema::schema_of;
 
 pub use crate::show_hint;

@@ -5,10 +5,14 @@ use crate::{RegistrationError, ToolList};
 /// The CLI silently leaves out tools whose full name, `mcp__<server>__<tool>`, is longer.
 pub(crate) const MAX_FULL_NAME_CHARS: usize = 128;
 
+/// As long as the shortest name of a server.
+pub(crate) const SHORTEST_SERVER: &str = "s";
+
 /// What a full name has besides the server and the tool.
 const FULL_NAME_FRAME_CHARS: usize = "mcp____".len();
 
-fn check_plain(of: &'static str, name: &str) -> Result<(), RegistrationError> {
+/// Checks the characters of a name, or of what is put before one.
+pub(crate) fn check_plain(of: &'static str, name: &str) -> Result<(), RegistrationError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if !name.is_empty() && name.bytes().all(is_plain) {
         return Ok(());
@@ -27,20 +31,11 @@ pub(crate) fn check_tool_name(name: &str) -> Result<(), RegistrationError> {
         return Err(RegistrationError::EmptyName);
     }
     check_plain("tool name", name)?;
-    check_shortest_full_name(name)
+    check_full_name(SHORTEST_SERVER, name)
 }
 
-/// Checks the length with a server name of one character, the shortest possible.
-pub(crate) fn check_shortest_full_name(tool: &str) -> Result<(), RegistrationError> {
-    check_full_name("s", tool)
-}
-
-/// Checks what is put before a tool's name.
-pub(crate) fn check_prefix(prefix: &str) -> Result<(), RegistrationError> {
-    check_plain("prefix", prefix)
-}
-
-fn check_full_name(server: &str, tool: &str) -> Result<(), RegistrationError> {
+/// Checks the length of a full name.
+pub(crate) fn check_full_name(server: &str, tool: &str) -> Result<(), RegistrationError> {
     let chars = FULL_NAME_FRAME_CHARS + server.len() + tool.len();
     if chars > MAX_FULL_NAME_CHARS {
         return Err(RegistrationError::LongName {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{RawJson, ToolError};
 
 /// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It returned a result.
@@ -13,6 +13,7 @@ pub enum Outcome {
     /// The tool failed.
     ToolError,
     /// The caller cancelled the call or was gone.
+    #[default]
     Cancelled,
     /// The tool took longer than its limit.
     TimedOut,
@@ -26,15 +27,10 @@ impl Outcome {
     /// How a call with this outcome ended.
     #[must_use]
     pub fn of(outcome: &Result<RawJson, ToolError>) -> Self {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Marked {
-            is_error: bool,
-        }
         match outcome {
             // Most results do not even contain the word.
             Ok(result) if memchr::memmem::find(result.as_bytes(), b"isError").is_none() => Self::Ok,
-            Ok(result) if result.decode::<Marked>().is_ok_and(|marked| marked.is_error) => Self::ToolError,
+            Ok(result) if result.member("isError") == Some(true) => Self::ToolError,
             Ok(_) => Self::Ok,
             Err(error) => error.outcome(),
         }

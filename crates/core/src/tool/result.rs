@@ -155,7 +155,7 @@ impl ToolResult {
     pub fn to_json(&self) -> RawJson {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct CallToolResult<'a> {
+        struct Written<'a> {
             content: &'a [Content],
             #[serde(skip_serializing_if = "Option::is_none")]
             structured_content: Option<&'a RawJson>,
@@ -168,7 +168,7 @@ impl ToolResult {
         }
         // The protocol requires at least one block.
         let shown = self.content.is_empty().then(|| [Content::Text { text: self.shown_value() }]);
-        RawJson::of(&CallToolResult {
+        RawJson::of(&Written {
             content: shown.as_ref().map_or(&self.content, |shown| &shown[..]),
             structured_content: self.structured.as_ref(),
             is_error: self.is_error,

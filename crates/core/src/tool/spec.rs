@@ -1,10 +1,10 @@
 //! Descriptions of tools and lists of them, also as JSON in MCP's form.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::Error as _;
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::tool::name::{check_tool_name, nearest};
@@ -64,14 +64,15 @@ fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
 }
 
 fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RawJson, D::Error> {
-    let json = RawJson::deserialize(deserializer)?;
-    if json.is_object() { Ok(json) } else { Err(D::Error::custom("it is not a JSON object")) }
+    RawJson::deserialize(deserializer).and_then(checked)
 }
 
 fn maybe_object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RawJson>, D::Error> {
-    #[derive(Deserialize)]
-    struct Object(#[serde(deserialize_with = "object")] RawJson);
-    Ok(Option::<Object>::deserialize(deserializer)?.map(|Object(json)| json))
+    Option::deserialize(deserializer)?.map(checked).transpose()
+}
+
+fn checked<E: Error>(json: RawJson) -> Result<RawJson, E> {
+    if json.is_object() { Ok(json) } else { Err(E::custom("it is not a JSON object")) }
 }
 
 impl ToolSpec {
@@ -114,11 +115,11 @@ impl ToolList {
     /// # Errors
     ///
     /// When two of them have the same name.
-    pub fn new(tools: Vec<ToolSpec>) -> Result<Self, DuplicateName> {
+    pub fn new(tools: Vec<ToolSpec>) -> Result<Self, RegistrationError> {
         let mut places = HashMap::with_capacity(tools.len());
         for (place, tool) in tools.iter().enumerate() {
             if places.insert(tool.name.clone(), place).is_some() {
-                return Err(DuplicateName(tool.name.clone()));
+                return Err(RegistrationError::Duplicate(tool.name.clone()));
             }
         }
         Ok(Self { tools: tools.into(), places: places.into() })
@@ -156,23 +157,6 @@ impl ToolList {
         self.places.get(name).map(|place| &self.tools[*place])
     }
 
-    /// The indices of those tools, in ascending order, without duplicates.
-    pub(crate) fn places<N: AsRef<str>>(
-        &self,
-        names: impl IntoIterator<Item = N>,
-    ) -> Result<Vec<usize>, RegistrationError> {
-        let place = |name: N| {
-            self.place(name.as_ref()).ok_or_else(|| RegistrationError::UnknownTool {
-                name: name.as_ref().into(),
-                known: self.iter().map(|tool| tool.name.clone()).collect(),
-            })
-        };
-        let mut places = names.into_iter().map(place).collect::<Result<Vec<_>, _>>()?;
-        places.sort_unstable();
-        places.dedup();
-        Ok(places)
-    }
-
     /// The list of those tools, in this list's order.
     ///
     /// # Errors
@@ -182,8 +166,14 @@ impl ToolList {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Self, RegistrationError> {
-        let places = self.places(names)?;
-        Ok(Self::new(places.into_iter().map(|place| self[place].clone()).collect())?)
+        let place = |name: N| {
+            self.place(name.as_ref()).ok_or_else(|| RegistrationError::UnknownTool {
+                name: name.as_ref().into(),
+                known: self.iter().map(|tool| tool.name.clone()).collect(),
+            })
+        };
+        let places = names.into_iter().map(place).collect::<Result<BTreeSet<_>, _>>()?;
+        Self::new(places.into_iter().map(|place| self[place].clone()).collect())
     }
 
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
@@ -211,11 +201,6 @@ impl std::ops::Deref for ToolList {
         &self.tools
     }
 }
-
-/// The name that two tools of a list share.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("two tools are called `{0}`")]
-pub struct DuplicateName(pub String);
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,9 @@
 //! W3C trace context.
 
 use std::fmt;
-use std::hash::{BuildHasher as _, RandomState};
 use std::str::FromStr;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::Uuid;
 
 /// A call's place in a trace, as in the W3C header `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,21 +27,10 @@ impl TraceParent {
     /// A new span: in the trace of `of` if given, otherwise in a new trace.
     #[must_use]
     pub fn child(of: Option<Self>) -> Self {
-        if let Some(of) = of {
-            return Self { span_id: random(), ..of };
-        }
-        let trace_id = u128::from(random()) << 64 | u128::from(random());
-        Self { trace_id, span_id: random(), flags: Self::RECORDED }
+        // A random UUID is never 0, and neither is its second half, which contains the variant.
+        let trace = || Self { trace_id: Uuid::new_v4().as_u128(), span_id: 0, flags: Self::RECORDED };
+        Self { span_id: Uuid::new_v4().as_u64_pair().1, ..of.unwrap_or_else(trace) }
     }
-}
-
-/// A unique number: a counter, hashed with random keys of this process.
-fn random() -> u64 {
-    static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    // Includes the process id, because a forked child has its parent's keys and counter.
-    let of = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    KEYS.hash_one(of).max(1)
 }
 
 impl fmt::Display for TraceParent {

@@ -80,20 +80,14 @@ pub trait IntoHandler<A, M> {
     fn into_handler(self) -> Handler;
 }
 
-/// Marks `Fn(A) -> R`.
+/// Marks a closure that is not asynchronous.
 #[derive(Debug)]
-pub struct Sync1<M>(M);
-/// Marks `Fn(A, CallContext) -> R`.
+pub struct Blocking<M>(M);
+/// Marks an asynchronous closure.
 #[derive(Debug)]
-pub struct Sync2<M>(M);
-/// Marks `Fn(A) -> Future<R>`.
-#[derive(Debug)]
-pub struct Async1<M>(M);
-/// Marks `Fn(A, CallContext) -> Future<R>`.
-#[derive(Debug)]
-pub struct Async2<M>(M);
+pub struct Waiting<M>(M);
 
-impl<F, A, R, M> IntoHandler<A, Sync1<M>> for F
+impl<F, A, R, M> IntoHandler<A, fn(A) -> Blocking<M>> for F
 where
     F: Fn(A) -> R + Send + Sync + 'static,
     A: FromArguments,
@@ -104,7 +98,7 @@ where
     }
 }
 
-impl<F, A, R, M> IntoHandler<A, Sync2<M>> for F
+impl<F, A, R, M> IntoHandler<A, fn(A, CallContext) -> Blocking<M>> for F
 where
     F: Fn(A, CallContext) -> R + Send + Sync + 'static,
     A: FromArguments,
@@ -117,7 +111,7 @@ where
 
 // The future of an `async` closure borrows from the closure unless it is called as `FnOnce`, so each call gets a
 // clone. The `AsyncFn` bound keeps the closure from mutating its captures, since changes to a clone would be lost.
-impl<F, A, R, M> IntoHandler<A, Async1<M>> for F
+impl<F, A, R, M> IntoHandler<A, fn(A) -> Waiting<M>> for F
 where
     F: AsyncFn(A) -> R::Output + FnOnce(A) -> R + Clone + Send + Sync + 'static,
     A: FromArguments,
@@ -128,7 +122,7 @@ where
     }
 }
 
-impl<F, A, R, M> IntoHandler<A, Async2<M>> for F
+impl<F, A, R, M> IntoHandler<A, fn(A, CallContext) -> Waiting<M>> for F
 where
     F: AsyncFn(A, CallContext) -> R::Output + FnOnce(A, CallContext) -> R + Clone + Send + Sync + 'static,
     A: FromArguments,

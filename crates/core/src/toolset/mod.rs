@@ -11,7 +11,7 @@ pub use handler::{FromArguments, IntoHandler, NoArgs};
 pub use returned::{IntoToolError, IntoToolResult, Json};
 pub use tool::{IntoTools, Tool};
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use schemars::JsonSchema;
 use serde_json::{Map, Value};
@@ -34,19 +34,11 @@ const SHOWN_DESCRIPTION_BYTES: usize = 2048;
 
 /// A set of functions in this process. Clones share their tools: adding or removing one is seen by all clones.
 #[derive(Clone)]
-pub struct Toolset(Arc<Shared>);
-
-struct Shared {
-    tools: RwLock<Arc<Tools>>,
+pub struct Toolset {
+    /// The list, and what it was made from, in the same order.
+    tools: Arc<RwLock<(ToolList, Vec<Arc<Registered>>)>>,
     changed: watch::Sender<()>,
     state: Arc<States>,
-}
-
-/// The tools at one moment.
-struct Tools {
-    list: ToolList,
-    /// In the order of `list`.
-    registered: Vec<Arc<Registered>>,
 }
 
 struct Registered {
@@ -153,11 +145,8 @@ fn fault(schema: &Schema, value: &RawJson) -> Option<Fault> {
     value.decode().map_or_else(|error| Some(Fault::new("/", error.to_string())), |value| schema.fault(&value))
 }
 
-impl Tools {
-    fn new(registered: Vec<Arc<Registered>>) -> Result<Self, RegistrationError> {
-        let list = ToolList::new(registered.iter().map(|tool| tool.spec.clone()).collect())?;
-        Ok(Self { list, registered })
-    }
+fn list_of(tools: &[Arc<Registered>]) -> Result<ToolList, RegistrationError> {
+    ToolList::new(tools.iter().map(|tool| tool.spec.clone()).collect())
 }
 
 impl Toolset {
@@ -168,18 +157,18 @@ impl Toolset {
     }
 
     fn new(tools: Vec<Arc<Registered>>, state: Arc<States>) -> Result<Self, RegistrationError> {
-        let tools = RwLock::new(Arc::new(Tools::new(tools)?));
-        Ok(Self(Arc::new(Shared { tools, changed: watch::Sender::new(()), state })))
+        let tools = Arc::new(RwLock::new((list_of(&tools)?, tools)));
+        Ok(Self { tools, changed: watch::Sender::new(()), state })
     }
 
-    fn now(&self) -> Arc<Tools> {
-        Arc::clone(&self.0.tools.read().unwrap_or_else(PoisonError::into_inner))
+    fn read(&self) -> RwLockReadGuard<'_, (ToolList, Vec<Arc<Registered>>)> {
+        self.tools.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The tools' names, in order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        self.now().list.iter().map(|tool| tool.name.clone()).collect()
+        self.tools().iter().map(|tool| tool.name.clone()).collect()
     }
 
     /// Adds a tool while the set is in use.
@@ -200,15 +189,15 @@ impl Toolset {
 
     /// Returns whether the number of tools has changed.
     fn change(&self, change: impl FnOnce(&mut Vec<Arc<Registered>>)) -> Result<bool, RegistrationError> {
-        let mut now = self.0.tools.write().unwrap_or_else(PoisonError::into_inner);
-        let mut registered = now.registered.clone();
-        change(&mut registered);
-        if registered.len() == now.registered.len() {
+        let mut now = self.tools.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = now.1.clone();
+        change(&mut tools);
+        if tools.len() == now.1.len() {
             return Ok(false);
         }
-        *now = Arc::new(Tools::new(registered)?);
+        *now = (list_of(&tools)?, tools);
         drop(now);
-        self.0.changed.send_replace(());
+        self.changed.send_replace(());
         Ok(true)
     }
 
@@ -222,10 +211,10 @@ impl Toolset {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Self, RegistrationError> {
-        let now = self.now();
-        let places = now.list.places(names)?;
-        let tools = places.iter().map(|place| Arc::clone(&now.registered[*place])).collect();
-        Self::new(tools, Arc::clone(&self.0.state))
+        let (list, mut tools) = self.read().clone();
+        let chosen = list.select(names)?;
+        tools.retain(|tool| chosen.get(&tool.spec.name).is_some());
+        Self::new(tools, Arc::clone(&self.state))
     }
 }
 
@@ -237,24 +226,24 @@ impl std::fmt::Debug for Toolset {
 
 impl ToolSource for Toolset {
     fn tools(&self) -> ToolList {
-        self.now().list.clone()
+        self.read().0.clone()
     }
 
     fn changes(&self) -> Changes {
-        Changes::of(self.0.changed.subscribe())
+        Changes::of(self.changed.subscribe())
     }
 
     fn call(&self, call: ToolCall, context: CallContext) -> CallFuture<'_> {
         Box::pin(async move {
             let tool = {
-                let now = self.now();
-                let place = now.list.place(&call.name).ok_or_else(|| now.list.not_found(&call.name))?;
-                Arc::clone(&now.registered[place])
+                let (list, tools) = &*self.read();
+                let place = list.place(&call.name).ok_or_else(|| list.not_found(&call.name))?;
+                Arc::clone(&tools[place])
             };
             // When this future ends or is dropped, a handler that blocks its thread sees the cancellation.
             let cancelled = context.cancellation().child_token();
             let _end = cancelled.clone().drop_guard();
-            let mut context = context.with(call.meta, Arc::clone(&self.0.state), cancelled);
+            let mut context = context.with(call.meta, Arc::clone(&self.state), cancelled);
             let span = context.span();
             let clock = tool.spec.timeout.map(|limit| (limit, Arc::new(Clock::new(limit))));
             if let Some((_, clock)) = &clock {

@@ -22,7 +22,7 @@ use crate::{RawJson, ToolError, ToolResult};
 /// - a `Result` of these, whose error is an [`IntoToolError`]. The model sees the error's text with its causes, and the
 ///   name of its type.
 ///
-/// `M` is `()` for your own types; it tells `Result`s with different kinds of errors apart.
+/// `M` is `()` for your own types; it tells `Result`s with different kinds of errors apart, by the `M`s of value and error.
 ///
 /// ```
 /// # use toolbridge_core as toolbridge;
@@ -110,6 +110,12 @@ macro_rules! text {
                 Ok(ToolResult::text(self))
             }
         }
+
+        impl IntoToolError for $type {
+            fn into_tool_error(self) -> ToolError {
+                ToolError::new("Error", self)
+            }
+        }
     )*};
 }
 
@@ -130,11 +136,7 @@ impl IntoToolResult for ToolResult {
     }
 }
 
-/// Marks a `Result`, by the markers of its value and its error.
-#[derive(Debug)]
-pub struct Fallible<M, N>(M, N);
-
-impl<T: IntoToolResult<M>, E: IntoToolError<N>, M, N> IntoToolResult<Fallible<M, N>> for Result<T, E> {
+impl<T: IntoToolResult<M>, E: IntoToolError<N>, M, N> IntoToolResult<Result<M, N>> for Result<T, E> {
     fn into_tool_result(self) -> Result<ToolResult, ToolError> {
         self.map_err(E::into_tool_error)?.into_tool_result()
     }
@@ -179,9 +181,6 @@ pub struct IsError;
 /// Marks a type that holds an error: `Box<dyn Error>`, `anyhow::Error`.
 #[derive(Debug)]
 pub struct HoldsError;
-/// Marks an error that is only text.
-#[derive(Debug)]
-pub struct IsText;
 
 impl<E: Error + 'static> IntoToolError<IsError> for E {
     fn into_tool_error(self) -> ToolError {
@@ -192,17 +191,5 @@ impl<E: Error + 'static> IntoToolError<IsError> for E {
 impl<E: Deref<Target = dyn Error + Send + Sync>> IntoToolError<HoldsError> for E {
     fn into_tool_error(self) -> ToolError {
         ToolError::from_error::<E>(&*self)
-    }
-}
-
-/// Errors that are only text.
-pub trait TextError: Into<String> {}
-impl TextError for String {}
-impl TextError for &str {}
-impl TextError for Cow<'_, str> {}
-
-impl<E: TextError> IntoToolError<IsText> for E {
-    fn into_tool_error(self) -> ToolError {
-        ToolError::new("Error", self)
     }
 }

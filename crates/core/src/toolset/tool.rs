@@ -42,7 +42,7 @@ pub struct Tool {
 
 impl Tool {
     const ALWAYS_LOAD: &'static str = "anthropic/alwaysLoad";
-    const MAX_RESULT_CHARS: &'static str = "anthropic/maxResultSizeChars";
+    pub(crate) const MAX_RESULT_CHARS: &'static str = "anthropic/maxResultSizeChars";
     pub(crate) const READ_ONLY: &'static str = "readOnlyHint";
 
     /// A tool whose input schema is made from the type of its arguments.

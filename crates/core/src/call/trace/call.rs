@@ -1,7 +1,7 @@
 //! The trace of one call in one process.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -11,7 +11,7 @@ use tracing::field::Empty;
 
 use super::event::{class, short};
 use super::{Call, CallEnd, Outcome, SPAN_TARGET, TraceParent, Tracer, What};
-use crate::{CallContext, RawJson, ToolCall, ToolError};
+use crate::{RawJson, ToolCall, ToolError};
 
 /// Timestamps set outside of the front; the code that sets them gets this with the call's context.
 #[derive(Debug)]
@@ -41,15 +41,17 @@ impl Marks {
 #[derive(Debug)]
 pub(crate) struct CallTrace {
     tracer: Tracer,
-    own: TraceParent,
-    marks: Arc<Marks>,
+    /// What the next process needs to be part of the same trace.
+    pub(crate) traceparent: TraceParent,
+    pub(crate) marks: Arc<Marks>,
     end: CallEnd,
 }
 
 impl CallTrace {
-    pub(super) fn new(tracer: Tracer, received: Instant, new: &ToolCall, request_id: Option<&str>) -> Self {
-        let process = tracer.process().as_str();
-        let around = tracer.around();
+    /// Starts the trace of a call that has arrived now; `None` if tracing is off.
+    pub(crate) fn begin(tracer: &Tracer, new: &ToolCall, request_id: Option<&str>) -> Option<Self> {
+        let (received, process) = (tracer.clock()?, tracer.process.as_str());
+        let around = tracer.around.read().unwrap_or_else(PoisonError::into_inner).clone();
         let entered = around.as_ref().map(Span::enter);
         let span = tracing::info_span!(
             target: SPAN_TARGET,
@@ -77,10 +79,10 @@ impl CallTrace {
         );
         drop(entered);
         let parent = new.meta.traceparent;
-        let own = exported_as(&span, parent).unwrap_or_else(|| TraceParent::child(parent));
+        let traceparent = exported_as(&span, parent).unwrap_or_else(|| TraceParent::child(parent));
         let call = Call {
-            trace_id: format!("{:032x}", own.trace_id),
-            span_id: format!("{:016x}", own.span_id),
+            trace_id: format!("{:032x}", traceparent.trace_id),
+            span_id: format!("{:016x}", traceparent.span_id),
             parent_span_id: parent.map(|parent| format!("{:016x}", parent.span_id)),
             tool: short(&new.name),
             tool_use_id: new.meta.tool_use_id.as_deref().map(short),
@@ -93,22 +95,8 @@ impl CallTrace {
         tracer.note(|| What::CallStart(call.clone()));
         let [began, sent, answered] = [const { Mark::new(0) }; 3];
         let marks = Arc::new(Marks { received, span, began, sent, answered });
-        Self { tracer, own, marks, end: CallEnd::new(call) }
-    }
-
-    /// What the next process needs to be part of the same trace.
-    pub(crate) fn traceparent(&self) -> TraceParent {
-        self.own
-    }
-
-    /// Lets the code that runs the call with this context set timestamps.
-    pub(crate) fn follow(&self, context: &mut CallContext) {
-        context.follow(Arc::clone(&self.marks));
-    }
-
-    /// Records the machine that runs the call, where there are several.
-    pub(crate) fn at_host(&self, host: &str) {
-        self.marks.span.record("host", short(host));
+        let end = CallEnd { call, ..CallEnd::default() };
+        Some(Self { tracer: tracer.clone(), traceparent, marks, end })
     }
 
     /// The outcome is known.

@@ -113,7 +113,7 @@ pub struct Call {
 }
 
 /// How a call ended. Times count from its arrival at this side.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallEnd {
     /// Which call.
     #[serde(flatten)]
@@ -143,24 +143,6 @@ pub struct CallEnd {
     pub written_ns: Option<u64>,
     /// When it was over, with or without an answer.
     pub total_ns: u64,
-}
-
-impl CallEnd {
-    /// Nothing is known of the end yet.
-    pub(super) fn new(call: Call) -> Self {
-        Self {
-            call,
-            outcome: Outcome::Cancelled,
-            error_type: None,
-            result_bytes: None,
-            began_ns: None,
-            sent_ns: None,
-            answered_ns: None,
-            ended_ns: None,
-            written_ns: None,
-            total_ns: 0,
-        }
-    }
 }
 
 /// Truncates a text from outside: a line of a trace must stay short enough to be written in one piece.

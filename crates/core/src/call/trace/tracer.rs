@@ -6,16 +6,15 @@ use std::time::{Instant, SystemTime};
 
 use tracing::Span;
 
-use super::{CallTrace, Event, Process, SPAN_TARGET, TraceError, TraceFile, What};
-use crate::ToolCall;
+use super::{Event, Process, SPAN_TARGET, TraceError, TraceFile, What};
 
 /// Writes events to a file, if there is one, and opens spans. Clones share the same state.
 #[derive(Debug, Clone)]
 pub struct Tracer {
-    process: Process,
+    pub(super) process: Process,
     file: Option<Arc<TraceFile>>,
     /// The parent span of calls, if it is not that of the task that takes them.
-    around: Arc<RwLock<Option<Span>>>,
+    pub(super) around: Arc<RwLock<Option<Span>>>,
 }
 
 impl Tracer {
@@ -46,10 +45,6 @@ impl Tracer {
         drop(before);
     }
 
-    pub(super) fn around(&self) -> Option<Span> {
-        self.around.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// The file's path.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
@@ -63,11 +58,6 @@ impl Tracer {
         is_on.then(Instant::now)
     }
 
-    /// Starts the trace of a call that arrived at `received`.
-    pub(crate) fn call(&self, received: Instant, call: &ToolCall, request_id: Option<&str>) -> CallTrace {
-        CallTrace::new(self.clone(), received, call, request_id)
-    }
-
     /// Writes a line to the file.
     pub fn note(&self, what: impl FnOnce() -> What) {
         if let Some(file) = &self.file {
@@ -75,10 +65,6 @@ impl Tracer {
             let ts_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
             file.write(&Event { what: what(), ts_ns, process: self.process, pid: std::process::id() });
         }
-    }
-
-    pub(super) fn process(&self) -> Process {
-        self.process
     }
 }
 
