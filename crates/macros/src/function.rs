@@ -6,7 +6,7 @@ use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, FnArg, GenericParam, ItemFn, Result, ReturnType, Safety, Signature};
 
 use crate::all;
-use crate::parameter::Parameter;
+use crate::parameter::FunctionParameter;
 use crate::setting::Settings;
 
 /// The path of everything that generated code refers to.
@@ -35,10 +35,10 @@ pub(crate) fn expand(settings: TokenStream, function: &mut ItemFn) -> Result<Tok
     let private = private();
     let visibility = &function.vis;
     let conditions: Vec<_> = conditions(&function.attrs).collect();
-    let said = format!("The tool [`{name}`](fn@{name}): `Toolset::builder().with({name} {{}})`.");
+    let summary = format!("The tool [`{name}`](fn@{name}): `Toolset::builder().with({name} {{}})`.");
     Ok(quote! {
         #(#conditions)*
-        #[doc = #said]
+        #[doc = #summary]
         #[allow(non_camel_case_types)]
         #[derive(Debug, Clone, Copy)]
         #visibility struct #name {}
@@ -73,12 +73,12 @@ pub(crate) fn conditions(attributes: &[Attribute]) -> impl Iterator<Item = &Attr
 }
 
 /// Removes our attributes from all parameters, and returns all errors together.
-pub(crate) fn take_parameters(signature: &mut Signature) -> Result<Vec<Parameter>> {
+pub(crate) fn take_parameters(signature: &mut Signature) -> Result<Vec<FunctionParameter>> {
     let typed = signature.inputs.iter_mut().filter_map(|input| match input {
         FnArg::Typed(typed) => Some(typed),
         FnArg::Receiver(_) => None,
     });
-    all(typed.enumerate().map(|(number, typed)| Parameter::take(typed, number)))
+    all(typed.enumerate().map(|(number, typed)| FunctionParameter::take(typed, number)))
 }
 
 fn check(signature: &Signature) -> Result<()> {
@@ -103,7 +103,7 @@ pub(crate) fn tool(
     settings: &Settings,
     attributes: &[Attribute],
     signature: &Signature,
-    parameters: &[Parameter],
+    parameters: &[FunctionParameter],
     callee: &TokenStream,
     first: Option<TokenStream>,
 ) -> Result<TokenStream> {
@@ -115,13 +115,13 @@ pub(crate) fn tool(
     let private = private();
     let serde = quote!(#private::serde).to_string();
     let schemars = quote!(#private::schemars).to_string();
-    let generics: Vec<_> = parameters.iter().filter_map(Parameter::generic).collect();
+    let generics: Vec<_> = parameters.iter().filter_map(FunctionParameter::generic).collect();
     let unknown = generics.iter().map(|_| quote!(_));
-    let fields = parameters.iter().filter_map(Parameter::field);
+    let fields = parameters.iter().filter_map(FunctionParameter::field);
     let questions = parameters.iter().filter_map(|parameter| parameter.ask(&private));
-    let entries = parameters.iter().filter_map(Parameter::entry);
+    let entries = parameters.iter().filter_map(FunctionParameter::entry);
     let extracts = parameters.iter().map(|parameter| parameter.extract(&private));
-    let passed = first.iter().cloned().chain(parameters.iter().map(Parameter::pass));
+    let passed = first.iter().cloned().chain(parameters.iter().map(FunctionParameter::pass));
 
     let waited = signature.asyncness.map(|_| quote!(.await));
     let returned = match &signature.output {

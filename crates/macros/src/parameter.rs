@@ -7,7 +7,7 @@ use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, Ident, Pat, PatType, Result, Type};
 
 /// A parameter, classified as far as its syntax allows.
-pub(crate) struct Parameter {
+pub(crate) struct FunctionParameter {
     kind: Kind,
     type_: Type,
     /// Doc comments and the attributes of serde and schemars.
@@ -24,7 +24,7 @@ enum Kind {
     Either(Ident),
 }
 
-impl Parameter {
+impl FunctionParameter {
     /// Removes our attributes from the parameter.
     pub(crate) fn take(parameter: &mut PatType, number: usize) -> Result<Self> {
         let ours = |attribute: &Attribute| {

@@ -158,15 +158,15 @@ impl CallerState {
             }
             _ => failed(format!("the call cannot be sent: {error}")),
         })?;
-        let mut heard = Instant::now();
+        let mut last_message = Instant::now();
         let outcome = loop {
             let outcome = tokio::select! {
                 biased;
                 Some(message) = messages.recv() => {
-                    heard = Instant::now();
+                    last_message = Instant::now();
                     read(message, &host.host, context)
                 }
-                () = sleep(TICK) => self.silence(heard, &host.host, &pending.subject),
+                () = sleep(TICK) => self.silence(last_message, &host.host, &pending.subject),
             };
             if let Some(outcome) = outcome {
                 break outcome;
@@ -180,17 +180,17 @@ impl CallerState {
         outcome
     }
 
-    /// What has become of a call that was last heard at that time, if it is over.
+    /// What has become of a call whose host was last heard at that time, if it is over.
     fn silence(
         &self,
-        heard: Instant,
+        last_message: Instant,
         host: &str,
         subject: &str,
     ) -> Option<Result<AttemptOutcome, ToolError>> {
         let (since, limit) = match self.connection.up() {
-            // While the connection was down, nothing could be heard.
-            Some(up) => (heard.max(up), SILENCE),
-            None => (heard, OFFLINE),
+            // While the connection was down, nothing could arrive.
+            Some(up) => (last_message.max(up), SILENCE),
+            None => (last_message, OFFLINE),
         };
         let silence = since.elapsed();
         if silence < limit {
@@ -198,8 +198,8 @@ impl CallerState {
         }
         Some(match self.connection.refused() {
             // The server does not answer what it does not allow.
-            Some(said) if said.contains(subject) => {
-                Err(failed(format!("the NATS server does not allow the call: {said}")))
+            Some(error) if error.contains(subject) => {
+                Err(failed(format!("the NATS server does not allow the call: {error}")))
             }
             _ => {
                 let seconds = silence.as_secs_f64();

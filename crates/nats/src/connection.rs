@@ -97,9 +97,9 @@ impl Status {
             }
             Event::Closed => self.up = None,
             Event::SlowConsumer(_) => tracing::warn!("a message from NATS was lost: too many are unread"),
-            Event::ServerError(ServerError::Other(said)) => {
-                tracing::warn!(said, "the NATS server reported an error");
-                self.refused = Some(said.clone());
+            Event::ServerError(ServerError::Other(reason)) => {
+                tracing::warn!(reason, "the NATS server reported an error");
+                self.refused = Some(reason.clone());
             }
             event => tracing::debug!(%event, "NATS"),
         }

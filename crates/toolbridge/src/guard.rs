@@ -87,10 +87,10 @@ impl Guardian {
         // The CLI does not inherit handlers: they do not survive `exec`.
         let handle = |signal: Signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
         // An ignored signal stays ignored, because the CLI inherits that; but we need the first two.
-        let heard =
+        let handled =
             [Signal::TERM, Signal::INT, Signal::HUP].into_iter().filter(|signal| !is_ignored(*signal));
-        let heard = [Signal::CHILD, HURRY].into_iter().chain(heard);
-        let signals = heard.map(handle).collect::<io::Result<_>>()?;
+        let handled = [Signal::CHILD, HURRY].into_iter().chain(handled);
+        let signals = handled.map(handle).collect::<io::Result<_>>()?;
         unblock_signals();
         // Best effort: errors are ignored where the system lacks a feature.
         #[cfg(target_os = "linux")]
@@ -180,8 +180,8 @@ impl Guardian {
     async fn next_signal(&mut self, limit: Duration) -> Option<Signal> {
         let next = poll_fn(|context| {
             let mut signals = self.signals.iter_mut();
-            let next =
-                signals.find_map(|(signal, heard)| heard.poll_recv(context).is_ready().then_some(*signal));
+            let next = signals
+                .find_map(|(signal, handled)| handled.poll_recv(context).is_ready().then_some(*signal));
             next.map_or(Poll::Pending, Poll::Ready)
         });
         tokio::time::timeout(limit, next).await.ok()

@@ -91,8 +91,8 @@ fn searched(path: Option<&str>) -> String {
     path.map_or_else(String::new, |path| format!(" on the PATH, which is `{path}`"))
 }
 
-fn last_line(said: Option<&str>) -> String {
-    said.map_or_else(String::new, |said| format!("; its last line on stderr was `{said}`"))
+fn last_line(line: Option<&str>) -> String {
+    line.map_or_else(String::new, |line| format!("; its last line on stderr was `{line}`"))
 }
 
 impl fmt::Display for ServerError {

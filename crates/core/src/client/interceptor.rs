@@ -7,8 +7,6 @@ use rmcp::model::{
     CustomResult, JsonRpcMessage, JsonRpcResponse, ProgressToken, RequestId, ServerJsonRpcMessage,
     ServerNotification, ServerResult,
 };
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
@@ -28,14 +26,6 @@ pub(crate) struct Interceptor {
     rmcp_reads_lists: bool,
 }
 
-/// A result with a member that rmcp's types would change: they sort the members of schemas, and lose digits and what they
-/// do not know.
-#[derive(Deserialize)]
-struct Payload {
-    content: Option<IgnoredAny>,
-    tools: Option<IgnoredAny>,
-}
-
 impl Interceptor {
     pub(crate) fn over_http() -> Self {
         Self { rmcp_reads_lists: true, ..Self::default() }
@@ -49,12 +39,13 @@ impl Interceptor {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The message for rmcp, if it is for rmcp. Payloads are in it as the string of their text. Progress goes straight to
-    /// its call: rmcp would handle each report in a task of its own, in any order.
+    /// The message for rmcp, if it is for rmcp. Results of calls and lists of tools are in it as the string of their text:
+    /// rmcp's types sort the members of schemas, and lose digits and what they do not know. Progress goes straight to its
+    /// call: rmcp would handle each report in a task of its own, in any order.
     pub(crate) fn read(&self, text: &[u8]) -> Result<Option<ServerJsonRpcMessage>, serde_json::Error> {
         if let Ok(JsonRpcResponse::<&RawValue> { id, result, .. }) = serde_json::from_slice(text)
-            && let Ok(Payload { content, tools }) = serde_json::from_str(result.get())
-            && (content.is_some() || tools.is_some() && !self.rmcp_reads_lists)
+            && let Ok(members) = serde_json::from_str::<HashMap<String, &RawValue>>(result.get())
+            && (members.contains_key("content") || members.contains_key("tools") && !self.rmcp_reads_lists)
         {
             let text = CustomResult::new(result.get().into());
             return Ok(Some(ServerJsonRpcMessage::response(text.into(), id)));

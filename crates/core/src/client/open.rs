@@ -21,7 +21,7 @@ use crate::client::connection::{RequestError, ServerConnection};
 use crate::client::http::{HttpError, connect};
 use crate::client::interceptor::Interceptor;
 use crate::client::lines::Lines;
-use crate::client::process::{Process, SECOND_END_TIMEOUT, ServerExit, exited};
+use crate::client::process::{SECOND_END_TIMEOUT, ServerExit, ServerProcess, exited};
 use crate::client::target::Target;
 use crate::process::child::Group;
 
@@ -53,7 +53,7 @@ pub(crate) async fn open(
     target: &Target,
     limit: Duration,
     discovers: bool,
-) -> Result<(Link, ToolList, Option<Process>), ServerFault> {
+) -> Result<(Link, ToolList, Option<ServerProcess>), ServerFault> {
     let (mut process, mut exit) = (None, None);
     let begun = match target {
         Target::Url(target) => {
@@ -68,7 +68,7 @@ pub(crate) async fn open(
             timeout(limit, begin(server, transport, interceptor, None, patience, fault)).await
         }
         Target::Command(command) => {
-            let started = Process::start(command.command());
+            let started = ServerProcess::start(command.command());
             let (started, pipes) = started.map_err(|error| command.cannot_start(error))?;
             let interceptor = Arc::<Interceptor>::default();
             let lines = Lines::new(Arc::clone(server), Arc::clone(&interceptor), pipes.stdin, pipes.stdout);

@@ -28,19 +28,19 @@ const MAX_LINE_BYTES: u64 = 1000;
 /// open.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Ends what is left of the process group `$0` when stdin ends, with the same pauses as [`Process`]'s `drop`.
+/// Ends what is left of the process group `$0` when stdin ends, with the same pauses as [`ServerProcess`]'s `drop`.
 const END_GROUP: &str = "read _; sleep 2; kill -TERM -$0 && sleep 2 && kill -KILL -$0";
 
 /// A running server. Dropping it ends its process group; its stdin should be closed by then.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ServerProcess {
     group: Arc<Group>,
     exit: Exit,
     /// The process that started it: after a `fork`, the child must not end its parent's server.
     parent: u32,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts a command as the leader of a process group. Must be called inside a runtime.
     pub(crate) fn start(mut command: Command) -> io::Result<(Self, Pipes)> {
         // Not SIGKILL: many servers are started by a launcher (`uvx`, `npx`), which forwards SIGTERM.
@@ -130,7 +130,7 @@ pub(crate) async fn exited(exit: &mut Exit) -> ExitStatus {
     exit.wait_for(Option::is_some).await.ok().and_then(|status| *status).unwrap_or_default()
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     /// Returns at once; needs no runtime.
     fn drop(&mut self) {
         if self.group.is_gone() || self.parent != std::process::id() {

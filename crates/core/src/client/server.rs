@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::client::connection::{ServerConnection, failed};
 use crate::client::open::{Link, open};
-use crate::client::process::{Process, exited};
+use crate::client::process::{ServerProcess, exited};
 use crate::client::target::{CommandTarget, McpServerBuilder, Target, UrlTarget};
 use crate::client::{ServerError, ServerFault};
 use crate::{CallContext, CallFuture, Changes, ServerInfo, ToolCall, ToolError, ToolList, ToolSource};
@@ -63,7 +63,7 @@ struct Supervisor {
 
 enum ServerState {
     /// Connected; with the server's process, if it has one.
-    Up(Arc<ServerConnection>, Option<Process>),
+    Up(Arc<ServerConnection>, Option<ServerProcess>),
     /// A start is under way, which has its own timeout. With the reason of the last end.
     Starting(Arc<str>),
     Down(Arc<str>),
@@ -116,12 +116,13 @@ impl McpServer {
     /// The server info; `None` while the server is down.
     #[must_use]
     pub fn info(&self) -> Option<ServerInfo> {
-        let said = self.peer_info()?;
-        let name = said.server_info.as_ref().map_or(self.name(), |own| &own.name);
-        let mut info = ServerInfo::new(name);
-        info.version = said.server_info.as_ref().map_or_else(String::new, |own| own.version.clone());
-        info.instructions.clone_from(&said.instructions);
-        Some(info)
+        let peer = self.peer_info()?;
+        let own = peer.server_info.as_ref();
+        Some(ServerInfo {
+            name: own.map_or(self.name(), |own| &own.name).into(),
+            version: own.map(|own| own.version.clone()).unwrap_or_default(),
+            instructions: peer.instructions.clone(),
+        })
     }
 
     /// The negotiated MCP version, such as `2025-11-25`; `None` while the server is down.
@@ -139,7 +140,7 @@ impl McpServer {
     #[must_use]
     pub fn process_id(&self) -> Option<u32> {
         match &*self.supervisor.state.borrow() {
-            ServerState::Up(_, process) => process.as_ref().map(Process::id),
+            ServerState::Up(_, process) => process.as_ref().map(ServerProcess::id),
             _ => None,
         }
     }

@@ -44,7 +44,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Each connection carries one call at a time. Calls on different connections run in parallel, except for those of
 /// exclusive tools, which take turns. Closing a connection cancels its call.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct IpcServer {
     dispatcher: Dispatcher,
     requests: Budget,
     answers: Budget,
@@ -54,7 +54,7 @@ pub(crate) struct Server {
     calls: AtomicU64,
 }
 
-impl Server {
+impl IpcServer {
     /// A server for `source` that reports each call to `tracer`, and notifies bridges of each new `revision` of the
     /// schema file.
     pub(crate) fn new(source: Arc<dyn ToolSource>, tracer: Tracer, revision: watch::Receiver<u64>) -> Self {

@@ -18,7 +18,7 @@ use crate::ipc::files::{Lock, SessionFiles, SessionId, session_dir};
 use crate::ipc::locate::{BridgeCommand, bridge_executable};
 use crate::ipc::names::{check_name, create_entry, names_dirs};
 use crate::ipc::schema_file::write_schema_file;
-use crate::ipc::server::Server;
+use crate::ipc::server::IpcServer;
 use crate::ipc::sweep::sweep;
 
 /// The environment variable that tells a bridge how to introduce itself, as JSON. The bridge does not contact the
@@ -74,27 +74,21 @@ pub struct Session {
     running: Arc<Mutex<Option<RunningSession>>>,
 }
 
-/// The parts of a session that end with it.
+/// The parts of a session that end with it. Dropping them records the end in the trace.
 #[derive(Debug)]
 struct RunningSession {
-    // Dropped before the files, so that a name always belongs to a session that accepts connections.
-    _name: Option<(TempPath, Lock)>,
-    files: SessionFiles,
+    /// The entry of its name, and its other files. In this order, so that a name always belongs to a session that accepts
+    /// connections. `None` when they are removed.
+    files: Option<(Option<(TempPath, Lock)>, SessionFiles)>,
     /// The task that serves, and keeps the schema file up to date.
     server: JoinHandle<()>,
-    end: SessionEnd,
-}
-
-/// Records the end of the session in the trace when dropped.
-#[derive(Debug)]
-struct SessionEnd {
-    id: String,
+    id: SessionId,
     tracer: Tracer,
 }
 
-impl Drop for SessionEnd {
+impl Drop for RunningSession {
     fn drop(&mut self) {
-        self.tracer.note(|| What::SessionEnd { session: std::mem::take(&mut self.id) });
+        self.tracer.note(|| What::SessionEnd { session: self.id.text() });
     }
 }
 
@@ -190,18 +184,17 @@ impl SessionBuilder {
         });
         let name = name.transpose()?;
 
-        let id = self.id.text();
         let tools = list.len() as u64;
-        tracer.note(|| What::SessionStart { session: id.clone(), tools });
+        tracer.note(|| What::SessionStart { session: self.id.text(), tools });
         let (running, stop, revision) = (Arc::default(), CancellationToken::new(), watch::Sender::new(0));
-        let server = Server::new(Arc::clone(&self.source), tracer.clone(), revision.subscribe());
+        let server = IpcServer::new(Arc::clone(&self.source), tracer.clone(), revision.subscribe());
         let listing = keep_listing(Arc::clone(&running), Arc::clone(&self.source), list, changes, revision);
         let (serving, stopped) = (server.serve(listener, stop.clone()), stop.clone());
         let work = async move { _ = tokio::join!(serving, stopped.run_until_cancelled(listing)) };
         let server = tokio::spawn(work.in_current_span());
         tracing::debug!(socket = %socket.display(), "session started");
-        let end = SessionEnd { id, tracer: tracer.clone() };
-        *lock(&running) = Some(RunningSession { _name: name, files, server, end });
+        let files = Some((name, files));
+        *lock(&running) = Some(RunningSession { files, server, id: self.id, tracer: tracer.clone() });
         let (source, bridge, info) = (self.source, self.bridge, self.info);
         let owner = std::process::id();
         Ok(Session { socket, schema, source, bridge, trace, info, tracer, stop, owner, running })
@@ -228,8 +221,8 @@ async fn keep_listing(
         }
         // Under the lock, so that nothing is written once the session has ended.
         let mut running = lock(&running);
-        let Some(running) = running.as_mut() else { return };
-        match running.files.replace_schema(&write_schema_file(&now)) {
+        let Some((_, files)) = running.as_mut().and_then(|running| running.files.as_mut()) else { return };
+        match files.replace_schema(&write_schema_file(&now)) {
             Ok(()) => {
                 revision.send_modify(|revision| *revision += 1);
                 listed = now;
@@ -323,8 +316,8 @@ impl Session {
             return;
         }
         // The trace's last line comes after those of the calls.
-        let Some((server, _end)) = self.end() else { return };
-        if tokio::time::timeout(STOP_PATIENCE, server).await.is_err() {
+        let Some(mut running) = self.end() else { return };
+        if tokio::time::timeout(STOP_PATIENCE, &mut running.server).await.is_err() {
             tracing::warn!("a call did not end in time and was abandoned");
         }
     }
@@ -347,10 +340,12 @@ impl Session {
 
     /// Removes the files and tells the server to end. The lock makes a concurrent second call wait until the files
     /// are gone.
-    fn end(&self) -> Option<(JoinHandle<()>, SessionEnd)> {
+    fn end(&self) -> Option<RunningSession> {
         self.stop.cancel();
         let mut running = lock(&self.running);
-        running.take().map(|running| (running.server, running.end))
+        let mut ended = running.take()?;
+        ended.files = None;
+        Some(ended)
     }
 
     /// Whether this is a fork's copy of a session. The session and its files belong to the other process, and the
