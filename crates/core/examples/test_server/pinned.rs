@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// `pinned VERSION`, `modern`; `rude VERSION` exits at `server/discover`, `mute VERSION` never answers it,
-/// `deaf` never answers anything, `stubborn FILE` does not exit when it should, and `chatty VERSION` writes lines to
-/// stdout that are not MCP.
+/// `deaf` never answers anything, `stubborn FILE` does not exit when it should, `chatty VERSION` writes lines to
+/// stdout that are not MCP, and `wordy VERSION` has long instructions.
 pub(crate) fn run(mode: &str, rest: &[String]) -> io::Result<()> {
     let version = rest.first().cloned().unwrap_or_else(|| "2026-07-28".into());
     match mode {
@@ -40,6 +40,7 @@ pub(crate) fn run(mode: &str, rest: &[String]) -> io::Result<()> {
             "initialize" if !is_modern => Ok(json!({
                 "protocolVersion": version, "capabilities": { "tools": {} },
                 "serverInfo": { "name": "pinned", "version": "1" },
+                "instructions": (mode == "wordy").then(|| format!("-{}", "é".repeat(50_000))),
             })),
             "tools/list" => Ok(page(message["params"]["cursor"].as_str(), is_modern)),
             "tools/call" if message["params"]["name"] == "refuse" => {

@@ -28,6 +28,9 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(30
 /// After this time without an end, the pauses begin from the first one again.
 const STEADY: Duration = Duration::from_secs(10);
 
+/// The limit of a server's instructions, which clients give to their model.
+const MAX_INSTRUCTIONS_BYTES: usize = 64 * 1024;
+
 /// Any MCP server as a source of tools: a child process, or a URL.
 ///
 /// ```no_run
@@ -113,7 +116,7 @@ impl McpServer {
         &self.supervisor.name
     }
 
-    /// The server info; `None` while the server is down.
+    /// The server info; `None` while the server is down. Instructions over 64 KB are cut.
     #[must_use]
     pub fn info(&self) -> Option<ServerInfo> {
         let peer = self.peer_info()?;
@@ -121,7 +124,11 @@ impl McpServer {
         Some(ServerInfo {
             name: own.map_or(self.name(), |own| &own.name).into(),
             version: own.map(|own| own.version.clone()).unwrap_or_default(),
-            instructions: peer.instructions.clone(),
+            instructions: peer.instructions.as_ref().map(|text| {
+                let limit = text.len().min(MAX_INSTRUCTIONS_BYTES);
+                let end = (0..=limit).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+                text[..end].to_owned()
+            }),
         })
     }
 
@@ -195,6 +202,17 @@ impl Supervisor {
 
     async fn start(&self, discovers: bool) -> Result<Link, ServerFault> {
         let (link, list, process) = open(&self.name, &self.target, self.timeout, discovers).await?;
+        let info = link.connection.peer.peer_info();
+        let bytes = info.and_then(|info| Some(info.instructions.as_ref()?.len())).unwrap_or(0);
+        if bytes > MAX_INSTRUCTIONS_BYTES {
+            let (server, limit) = (&*self.name, MAX_INSTRUCTIONS_BYTES);
+            tracing::warn!(
+                server,
+                bytes,
+                limit,
+                "the server's instructions are longer than the limit, and are cut"
+            );
+        }
         self.set_tools(list);
         self.enter(ServerState::Up(Arc::clone(&link.connection), process));
         Ok(link)

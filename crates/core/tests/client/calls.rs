@@ -134,6 +134,20 @@ async fn other_lines_on_a_servers_stdout_are_skipped_with_one_warning() {
 }
 
 #[tokio::test]
+async fn long_instructions_of_a_server_are_cut_with_a_warning() {
+    let (log, subscriber) = log();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = started(&["wordy", "2025-06-18"]).await;
+    let instructions = server.info().unwrap().instructions.unwrap();
+    assert_eq!(
+        instructions,
+        format!("-{}", "é".repeat(32_767)),
+        "65,535 bytes: 64 KB would end within a character"
+    );
+    assert!(log.text().contains("instructions are longer than the limit"), "{}", log.text());
+}
+
+#[tokio::test]
 async fn a_changed_list_is_reported() {
     let server = started(&[]).await;
     let mut changes = server.changes();
