@@ -90,7 +90,7 @@ impl FunctionParameter {
         Some(quote!(#(#attributes)* #name: #type_))
     }
 
-    fn place(&self) -> Ident {
+    fn origin(&self) -> Ident {
         format_ident!("__place{}", self.number)
     }
 
@@ -100,16 +100,17 @@ impl FunctionParameter {
 
     /// Code that asks the compiler where the parameter comes from.
     pub(crate) fn ask(&self, private: &TokenStream) -> Option<TokenStream> {
-        let (place, type_) = (self.place(), &self.type_);
-        matches!(self.kind, Kind::Either(_))
-            .then(|| quote_spanned!(type_.span()=> let #place = (&&&#private::Probe::<#type_>::NEW).place();))
+        let (origin, type_) = (self.origin(), &self.type_);
+        matches!(self.kind, Kind::Either(_)).then(
+            || quote_spanned!(type_.span()=> let #origin = (&&&#private::Probe::<#type_>::NEW).origin();),
+        )
     }
 
     /// The name of the field, and whether it is an argument, if only the compiler knows.
     pub(crate) fn entry(&self) -> Option<TokenStream> {
         let Kind::Either(name) = &self.kind else { return None };
-        let (name, place) = (name.unraw().to_string(), self.place());
-        Some(quote_spanned!(self.type_.span()=> (#name, #place.is_argument())))
+        let (name, origin) = (name.unraw().to_string(), self.origin());
+        Some(quote_spanned!(self.type_.span()=> (#name, #origin.is_argument())))
     }
 
     /// Code that takes the value from `__arguments` or `__context`.
@@ -122,8 +123,8 @@ impl FunctionParameter {
             }
             Kind::Argument(name) => quote!(let #value = __arguments.#name;),
             Kind::Either(name) => {
-                let place = self.place();
-                quote!(let #value = #place.value(__arguments.#name, &__context)?;)
+                let origin = self.origin();
+                quote!(let #value = #origin.value(__arguments.#name, &__context)?;)
             }
         }
     }

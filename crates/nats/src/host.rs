@@ -262,9 +262,9 @@ impl HostState {
             is_plain,
             cancelled: self.ended.child_token(),
         };
-        let begun = self.begin(&call);
+        let started = self.begin(&call);
         let running = async move {
-            match begun {
+            match started {
                 Ok(()) => {
                     call.run().await;
                     call.host.calls().remove(&call.id);

@@ -31,11 +31,11 @@ impl Clock {
         loop {
             // The sender is alive as long as `self`.
             _ = asking.wait_for(|asking| *asking == 0).await;
-            let begun = Instant::now();
+            let started = Instant::now();
             if timeout(left, asking.wait_for(|asking| *asking > 0)).await.is_err() {
                 return;
             }
-            left = left.saturating_sub(begun.elapsed());
+            left = left.saturating_sub(started.elapsed());
         }
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_stands_still_while_somebody_is_asked() {
         let clock = Arc::new(Clock::new(Duration::from_secs(10)));
-        let begun = Instant::now();
+        let started = Instant::now();
         let asking = async {
             tokio::time::sleep(Duration::from_secs(4)).await;
             let both = [clock.pause(), clock.pause()];
@@ -67,6 +67,6 @@ mod tests {
             }
         };
         tokio::join!(asking, clock.runs_out());
-        assert_eq!(begun.elapsed().as_secs(), 4 + 200 + 6);
+        assert_eq!(started.elapsed().as_secs(), 4 + 200 + 6);
     }
 }

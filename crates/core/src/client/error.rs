@@ -49,12 +49,12 @@ pub enum ServerFault {
     #[error("it ended before it had answered: {0}")]
     Ended(String),
     /// It did not answer in time.
-    #[error("it did not answer within {} s{}", limit.as_secs_f64(), last_line(said.as_deref()))]
+    #[error("it did not answer within {} s{}", limit.as_secs_f64(), shown_line(last_line.as_deref()))]
     Silent {
         /// The timeout.
         limit: Duration,
         /// The last line on stderr, if there was any.
-        said: Option<String>,
+        last_line: Option<String>,
     },
     /// Its answer was not valid MCP, or an error.
     #[error("the MCP handshake failed: {0}")]
@@ -91,7 +91,7 @@ fn searched(path: Option<&str>) -> String {
     path.map_or_else(String::new, |path| format!(" on the PATH, which is `{path}`"))
 }
 
-fn last_line(line: Option<&str>) -> String {
+fn shown_line(line: Option<&str>) -> String {
     line.map_or_else(String::new, |line| format!("; its last line on stderr was `{line}`"))
 }
 

@@ -55,7 +55,7 @@ pub(crate) async fn open(
     discovers: bool,
 ) -> Result<(Link, ToolList, Option<ServerProcess>), ServerFault> {
     let (mut process, mut exit) = (None, None);
-    let begun = match target {
+    let handshake = match target {
         Target::Url(target) => {
             let interceptor = Arc::new(Interceptor::over_http());
             let transport = connect(target, Arc::clone(&interceptor))?;
@@ -73,7 +73,7 @@ pub(crate) async fn open(
             let interceptor = Arc::<Interceptor>::default();
             let lines = Lines::new(Arc::clone(server), Arc::clone(&interceptor), pipes.stdin, pipes.stdout);
             let (group, patience) = (Some(started.group()), discovers.then_some(DISCOVER_PATIENCE));
-            let begun = begin(server, lines, interceptor, group, patience, |never| match never {});
+            let handshake = begin(server, lines, interceptor, group, patience, |never| match never {});
             let mut ends = started.exit();
             exit = Some(ServerExit::new(Arc::clone(server), started.exit(), pipes.stderr));
             process = Some(started);
@@ -83,16 +83,16 @@ pub(crate) async fn open(
                 sleep(SECOND_END_TIMEOUT).await;
             };
             tokio::select! {
-                begun = timeout(limit, begun) => begun,
+                handshake = timeout(limit, handshake) => handshake,
                 () = ended => Ok(Err(closed())),
             }
         }
     };
-    Err(match (begun, exit) {
+    Err(match (handshake, exit) {
         (Ok(Ok((link, list))), exit) => return Ok((Link { exit, ..link }, list, process)),
         (Ok(Err(fault)), Some(mut exit)) => exit.description().await.map_or(fault, ServerFault::Ended),
         (Ok(Err(fault)), None) => fault,
-        (Err(_), exit) => ServerFault::Silent { limit, said: exit.and_then(|exit| exit.last_line()) },
+        (Err(_), exit) => ServerFault::Silent { limit, last_line: exit.and_then(|exit| exit.last_line()) },
     })
 }
 

@@ -32,8 +32,8 @@ pub(crate) struct ByResponse {
     server: Arc<HttpServer>,
     session: Option<Arc<HttpSession>>,
     messages: mpsc::Sender<Outbound>,
-    /// Room for the answer, taken as soon as the call ends: it may wait behind a report that is not read.
-    room: Arc<Mutex<Option<Share>>>,
+    /// The answer's share of the memory, taken as soon as the call ends: it may wait behind a report that is not read.
+    share: Arc<Mutex<Option<Share>>>,
 }
 
 /// A message for the client.
@@ -53,11 +53,11 @@ impl Responder for ByResponse {
     }
 
     async fn answer(&self, id: &RpcId, era: Era, result: RawJson) -> io::Result<()> {
-        let taken = lock(&self.room).take();
+        let taken = lock(&self.share).take();
         let share = taken.or_else(|| self.server.answers.now(result.as_bytes().len()));
         let answer = match &share {
             Some(_) => answer_parts(id, era, "", &result),
-            None => answer_parts(id, era, "", &error_result(&no_room())),
+            None => answer_parts(id, era, "", &error_result(&server_busy())),
         };
         let answer = answer.concat();
         // The answer may wait for its client, and only the answer is counted.
@@ -71,18 +71,18 @@ impl Responder for ByResponse {
         self.messages.closed().await;
     }
 
-    fn last_word(&self) -> Option<ToolError> {
+    fn cancelled_answer(&self) -> Option<ToolError> {
         let has_ended = self.server.runner.ended.is_cancelled();
         has_ended.then(|| ToolError::new("ServerEndedError", "the server has ended"))
     }
 
     fn watched(&self, tool: &str, call: RunningCall<'static>) -> RunningCall<'static> {
         let counted = self.server.metrics.begin(tool);
-        let (answers, room) = (self.server.answers.clone(), Arc::clone(&self.room));
+        let (answers, shared) = (self.server.answers.clone(), Arc::clone(&self.share));
         call.map(move |outcome| {
             let outcome = outcome.and_then(|result| {
-                let share = answers.now(result.as_bytes().len()).ok_or_else(no_room)?;
-                *lock(&room) = Some(share);
+                let share = answers.now(result.as_bytes().len()).ok_or_else(server_busy)?;
+                *lock(&shared) = Some(share);
                 Ok(result)
             });
             counted.ended(Outcome::of(&outcome));
@@ -99,7 +99,7 @@ impl Drop for ByResponse {
     }
 }
 
-fn no_room() -> ToolError {
+fn server_busy() -> ToolError {
     ToolError::new("ServerBusyError", NO_ROOM)
 }
 
@@ -121,7 +121,7 @@ impl CallResponse {
         let (sender, messages) = mpsc::channel(4);
         let closed = session.is_none().then(|| cancelled.clone().drop_guard());
         let reply =
-            ByResponse { server: Arc::clone(server), session, messages: sender, room: Arc::default() };
+            ByResponse { server: Arc::clone(server), session, messages: sender, share: Arc::default() };
         (Self { messages, _closed: closed }, Arc::new(reply))
     }
 

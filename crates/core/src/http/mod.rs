@@ -22,10 +22,10 @@
 mod auth;
 mod body;
 mod call;
-mod doors;
 mod error;
 mod header;
 mod metrics;
+mod origin;
 mod refusal;
 mod serve;
 mod server;

@@ -15,12 +15,12 @@ use crate::http::refusal::Refusal;
 
 /// The allowed hosts and origins.
 #[derive(Debug, Default)]
-pub(crate) struct Doors {
+pub(crate) struct AllowedOrigins {
     pub(crate) hosts: Vec<String>,
     pub(crate) origins: Vec<String>,
 }
 
-impl Doors {
+impl AllowedOrigins {
     /// Checks `Host` and `Origin`.
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         let host = match one(headers, HOST.as_str())? {
@@ -61,11 +61,11 @@ impl Doors {
 
 /// A host, and its port if there is one.
 fn host_and_port(text: &str) -> Option<(String, Option<u16>)> {
-    let place: Authority = text.parse().ok()?;
+    let authority: Authority = text.parse().ok()?;
     // `user@host` is not allowed.
-    let is_plain = !text.contains('@') && !place.host().is_empty();
-    let name = place.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-    is_plain.then(|| (name, place.port_u16()))
+    let is_plain = !text.contains('@') && !authority.host().is_empty();
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+    is_plain.then(|| (name, authority.port_u16()))
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn only_known_names_and_pages_are_let_in() {
-        let doors = Doors {
+        let doors = AllowedOrigins {
             hosts: vec!["Example.com".into(), "tools.example:8443".into()],
             origins: vec!["https://app.example".into()],
         };

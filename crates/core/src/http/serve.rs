@@ -56,7 +56,7 @@ impl McpService {
         }
         let _ends = [&self.0.closing, &self.0.runner.ended].map(|end| end.clone().drop_guard());
         raise_descriptor_limit(self.0.limits.connections);
-        let places = Arc::new(Semaphore::new(self.0.limits.connections));
+        let slots = Arc::new(Semaphore::new(self.0.limits.connections));
         let mut connections = JoinSet::new();
         let mut until = std::pin::pin!(until);
         loop {
@@ -64,11 +64,11 @@ impl McpService {
                 biased;
                 () = &mut until => break,
                 Some(_) = connections.join_next() => {}
-                (accepted, place) = accept(&listener, &places) => match accepted {
+                (accepted, slot) = accept(&listener, &slots) => match accepted {
                     Ok(stream) => {
                         let service = self.clone();
                         connections.spawn(async move {
-                            let _place = place;
+                            let _slot = slot;
                             if let Err(error) = connection(stream, service).await {
                                 tracing::debug!(error = with_causes(&error), "a connection ended early");
                                 tokio::task::spawn_blocking(give_memory_back);
@@ -109,13 +109,13 @@ fn raise_descriptor_limit(connections: usize) {
     }
 }
 
-/// The next connection, once there is room for it.
+/// The next connection, once there is a slot for it.
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    slots: &Arc<Semaphore>,
 ) -> (io::Result<TcpStream>, Option<tokio::sync::OwnedSemaphorePermit>) {
-    let place = Arc::clone(places).acquire_owned().await.ok();
-    (listener.accept().await.map(|(stream, _)| stream), place)
+    let slot = Arc::clone(slots).acquire_owned().await.ok();
+    (listener.accept().await.map(|(stream, _)| stream), slot)
 }
 
 async fn connection(stream: TcpStream, service: McpService) -> Result<(), hyper::Error> {

@@ -12,8 +12,8 @@ use hyper::HeaderMap;
 use tokio::net::TcpListener;
 
 use crate::http::auth::Authorizer;
-use crate::http::doors::Doors;
 use crate::http::error::HttpError;
+use crate::http::origin::AllowedOrigins;
 use crate::http::service::McpService;
 use crate::http::token_file::TokenFile;
 
@@ -62,7 +62,7 @@ pub struct Server {
     pub(crate) source: Arc<dyn ToolSource>,
     pub(crate) info: ServerInfo,
     trace: Option<PathBuf>,
-    pub(crate) doors: Doors,
+    pub(crate) allowed: AllowedOrigins,
     pub(crate) authorizer: Authorizer,
     pub(crate) has_metrics: bool,
     pub(crate) limits: Limits,
@@ -75,7 +75,7 @@ impl Server {
             source: Arc::new(source),
             info: ServerInfo::default(),
             trace: None,
-            doors: Doors::default(),
+            allowed: AllowedOrigins::default(),
             authorizer: Authorizer::Anyone,
             has_metrics: false,
             limits: Limits::default(),
@@ -97,7 +97,7 @@ impl Server {
     /// Allows a host name in the header `Host`: `example.com` with any port, or `example.com:8443`. `localhost`,
     /// 127.0.0.1 and `::1` are always allowed.
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
-        self.doors.hosts.push(host.into());
+        self.allowed.hosts.push(host.into());
         self
     }
 
@@ -105,7 +105,7 @@ impl Server {
     /// on this machine and on the server's own address are always allowed; requests without an `Origin` are not
     /// affected.
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
-        self.doors.origins.push(origin.into());
+        self.allowed.origins.push(origin.into());
         self
     }
 

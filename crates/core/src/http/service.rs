@@ -17,9 +17,9 @@ use tracing::Instrument as _;
 use crate::http::auth::{Authorizer, Principal};
 use crate::http::body::{self, Response, empty, json};
 use crate::http::call::{CallResponse, Runner};
-use crate::http::doors::Doors;
 use crate::http::header::{self, version_of};
 use crate::http::metrics::Metrics;
+use crate::http::origin::AllowedOrigins;
 use crate::http::refusal::Refusal;
 use crate::http::server::{Limits, Server};
 use crate::http::session::{HttpSession, Sessions};
@@ -53,7 +53,7 @@ pub(crate) struct HttpServer {
     pub(crate) runner: Arc<Runner>,
     calls: TaskTracker,
     info: ServerInfo,
-    doors: Doors,
+    allowed: AllowedOrigins,
     authorizer: Authorizer,
     pub(crate) limits: Limits,
     pub(crate) has_metrics: bool,
@@ -68,13 +68,13 @@ pub(crate) struct HttpServer {
 
 impl McpService {
     pub(crate) fn new(server: Server, tracer: Tracer) -> Self {
-        let Server { source, info, doors, authorizer, has_metrics, limits, .. } = server;
+        let Server { source, info, allowed, authorizer, has_metrics, limits, .. } = server;
         let dispatcher = Dispatcher::new(source, tracer).at_most(limits.running);
         Self(Arc::new(HttpServer {
             runner: Arc::new(Runner::new(dispatcher, WAITING * limits.running, MAX_ASKING)),
             calls: TaskTracker::new(),
             info,
-            doors,
+            allowed,
             authorizer,
             limits,
             has_metrics,
@@ -143,7 +143,7 @@ where
 impl HttpServer {
     /// Checks whether a request is admitted: its `Host`, its `Origin`, and its authorization.
     pub(crate) async fn admit<B>(&self, request: &Request<B>) -> Result<Principal, Refusal> {
-        self.doors.check(request.uri(), request.headers())?;
+        self.allowed.check(request.uri(), request.headers())?;
         if self.closing.is_cancelled() {
             return Err(Refusal::busy("the server is shutting down").and_close());
         }

@@ -34,7 +34,7 @@ pub(crate) trait Responder: Send + Sync + 'static {
     fn closed(&self) -> impl Future<Output = ()> + Send;
 
     /// What the client of a cancelled call is told, if anything.
-    fn last_word(&self) -> Option<ToolError> {
+    fn cancelled_answer(&self) -> Option<ToolError> {
         None
     }
 
@@ -216,7 +216,7 @@ impl<R: Responder, K: Clone + PartialEq + Send + Sync + 'static> CallTask<R, K> 
     async fn run(mut self, mut call: RunningCall<'static>) -> io::Result<()> {
         let outcome = self.outcome(&mut call).await?;
         let CallRequest { era, id, responder, open, .. } = &self.request;
-        let Some(outcome) = outcome.or_else(|| responder.last_word().map(Err)) else { return Ok(()) };
+        let Some(outcome) = outcome.or_else(|| responder.cancelled_answer().map(Err)) else { return Ok(()) };
         // From here on the answer is written, and a cancellation comes too late.
         if open.claim(&id.key).is_none() {
             return Ok(());

@@ -50,8 +50,8 @@ impl Writer<'_> {
         } else if let Ok(members) = serde_json::from_str::<BTreeMap<String, &RawValue>>(text) {
             let known = schema.get("properties");
             let others = schema.get("additionalProperties").unwrap_or(&Value::Null);
-            for (place, (key, value)) in members.into_iter().enumerate() {
-                self.out.push(if place == 0 { b'{' } else { b',' });
+            for (index, (key, value)) in members.into_iter().enumerate() {
+                self.out.push(if index == 0 { b'{' } else { b',' });
                 let schema = known.and_then(|known| known.get(&key)).unwrap_or(others);
                 let path = format!("{path}/{key}");
                 self.out.extend_from_slice(Value::from(key).to_string().as_bytes());
@@ -61,9 +61,9 @@ impl Writer<'_> {
             self.out.push(b'}');
         } else if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) {
             let schema = schema.get("items").unwrap_or(&Value::Null);
-            for (place, item) in items.into_iter().enumerate() {
-                self.out.push(if place == 0 { b'[' } else { b',' });
-                self.write(item, schema, &format!("{path}/{place}"), depth + 1)?;
+            for (index, item) in items.into_iter().enumerate() {
+                self.out.push(if index == 0 { b'[' } else { b',' });
+                self.write(item, schema, &format!("{path}/{index}"), depth + 1)?;
             }
             self.out.push(b']');
         } else {
@@ -108,8 +108,8 @@ impl Writer<'_> {
 /// Follows references within the same document.
 fn resolved<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     for _ in 0..MAX_DEPTH {
-        let Some(place) = schema.get("$ref").and_then(Value::as_str) else { break };
-        let Some(target) = place.strip_prefix('#').and_then(|place| root.pointer(place)) else { break };
+        let Some(pointer) = schema.get("$ref").and_then(Value::as_str) else { break };
+        let Some(target) = pointer.strip_prefix('#').and_then(|pointer| root.pointer(pointer)) else { break };
         schema = target;
     }
     schema

@@ -45,11 +45,11 @@ impl Changes {
                 return std::future::pending().await;
             }
             let waiting = self.0.iter_mut().map(|watch| Box::pin(watch.changed()));
-            let (changed, place, _) = futures_util::future::select_all(waiting).await;
+            let (changed, index, _) = futures_util::future::select_all(waiting).await;
             match changed {
                 Ok(()) => return,
                 // Its sender was dropped: this source cannot change any more.
-                Err(_) => _ = self.0.swap_remove(place),
+                Err(_) => _ = self.0.swap_remove(index),
             }
         }
     }

@@ -30,7 +30,7 @@ pub struct Combined {
     /// Each with its name in warnings.
     sources: Vec<(String, Arc<dyn ToolSource>)>,
     list: DerivedList,
-    /// For each name that was ever listed, the place of its source, and then of those whose tool is left out.
+    /// For each name that was ever listed, the index of its source, and then of those whose tool is left out.
     owners: Mutex<HashMap<String, Vec<usize>>>,
 }
 
@@ -79,15 +79,15 @@ impl Combined {
     fn owned(&self, lists: &[ToolList]) -> ToolList {
         let mut owners = lock(&self.owners);
         let mut tools = Vec::new();
-        for (place, list) in lists.iter().enumerate() {
+        for (index, list) in lists.iter().enumerate() {
             for tool in list.iter() {
-                let known = owners.entry(tool.name.clone()).or_insert_with(|| vec![place]);
-                if known[0] == place {
+                let known = owners.entry(tool.name.clone()).or_insert_with(|| vec![index]);
+                if known[0] == index {
                     tools.push(tool);
-                } else if !known.contains(&place) {
-                    known.push(place);
+                } else if !known.contains(&index) {
+                    known.push(index);
                     let (name, source, owner) =
-                        (&tool.name, &self.sources[place].0, &self.sources[known[0]].0);
+                        (&tool.name, &self.sources[index].0, &self.sources[known[0]].0);
                     tracing::warn!(
                         "the tool `{name}` of `{source}` is left out: `{owner}` had one with this name first"
                     );

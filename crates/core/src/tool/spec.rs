@@ -106,7 +106,7 @@ impl ToolSpec {
 pub struct ToolList {
     // Not `Arc<[_]>`, which would copy the tools into a new allocation.
     tools: Arc<Vec<ToolSpec>>,
-    places: Arc<HashMap<String, usize>>,
+    positions: Arc<HashMap<String, usize>>,
 }
 
 impl ToolList {
@@ -116,13 +116,13 @@ impl ToolList {
     ///
     /// When two of them have the same name.
     pub fn new(tools: Vec<ToolSpec>) -> Result<Self, RegistrationError> {
-        let mut places = HashMap::with_capacity(tools.len());
-        for (place, tool) in tools.iter().enumerate() {
-            if places.insert(tool.name.clone(), place).is_some() {
+        let mut positions = HashMap::with_capacity(tools.len());
+        for (position, tool) in tools.iter().enumerate() {
+            if positions.insert(tool.name.clone(), position).is_some() {
                 return Err(RegistrationError::Duplicate(tool.name.clone()));
             }
         }
-        Ok(Self { tools: tools.into(), places: places.into() })
+        Ok(Self { tools: tools.into(), positions: positions.into() })
     }
 
     /// A list of `tools`. Of several tools with the same name, only the first is kept.
@@ -154,7 +154,7 @@ impl ToolList {
     /// The tool of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&ToolSpec> {
-        self.places.get(name).map(|place| &self.tools[*place])
+        self.positions.get(name).map(|position| &self.tools[*position])
     }
 
     /// The list of those tools, in this list's order.
@@ -166,18 +166,18 @@ impl ToolList {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Self, RegistrationError> {
-        let place = |name: N| {
-            self.place(name.as_ref()).ok_or_else(|| RegistrationError::UnknownTool {
+        let position = |name: N| {
+            self.position(name.as_ref()).ok_or_else(|| RegistrationError::UnknownTool {
                 name: name.as_ref().into(),
                 known: self.iter().map(|tool| tool.name.clone()).collect(),
             })
         };
-        let places = names.into_iter().map(place).collect::<Result<BTreeSet<_>, _>>()?;
-        Self::new(places.into_iter().map(|place| self[place].clone()).collect())
+        let positions = names.into_iter().map(position).collect::<Result<BTreeSet<_>, _>>()?;
+        Self::new(positions.into_iter().map(|position| self[position].clone()).collect())
     }
 
-    pub(crate) fn place(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.positions.get(name).copied()
     }
 
     /// Whether this is the same list in memory, and not only an equal one.

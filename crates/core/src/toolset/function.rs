@@ -3,7 +3,7 @@
 //!
 //! A macro sees tokens and no types, and the name of a type proves nothing: an alias has any name, and any crate
 //! may call a type `CallContext`. So the generated code calls a method and lets method resolution choose by type:
-//! `(&&&Probe::<T>::NEW).place()` is tried with all the written references first, then with one less each time. The
+//! `(&&&Probe::<T>::NEW).origin()` is tried with all the written references first, then with one less each time. The
 //! impl for the most references therefore has priority; if its bounds do not hold, the next one is tried. This only
 //! works where `T` is a concrete type, as in generated code.
 #![expect(missing_docs, clippy::missing_errors_doc, reason = "only generated code refers to it")]
@@ -75,35 +75,35 @@ impl<T> Probe<T> {
 
 /// First choice: a type that comes from the call.
 pub trait AskCall<T> {
-    fn place(&self) -> OfCall<T>;
+    fn origin(&self) -> OfCall<T>;
 }
 
 impl<T: FromContext> AskCall<T> for &&Probe<T> {
-    fn place(&self) -> OfCall<T> {
+    fn origin(&self) -> OfCall<T> {
         PhantomData
     }
 }
 
 /// Second choice: an argument.
 pub trait AskArguments<T> {
-    fn place(&self) -> OfArguments<T>;
+    fn origin(&self) -> OfArguments<T>;
 }
 
 impl<T: DeserializeOwned + JsonSchema + Send + 'static> AskArguments<T> for &Probe<T> {
-    fn place(&self) -> OfArguments<T> {
+    fn origin(&self) -> OfArguments<T> {
         PhantomData
     }
 }
 
 /// Otherwise it cannot be a parameter, and the compiler's error says what can.
 pub trait AskNobody<T> {
-    fn place(&self) -> OfNobody<T>
+    fn origin(&self) -> OfNobody<T>
     where
         T: Argument;
 }
 
 impl<T> AskNobody<T> for Probe<T> {
-    fn place(&self) -> OfNobody<T>
+    fn origin(&self) -> OfNobody<T>
     where
         T: Argument,
     {

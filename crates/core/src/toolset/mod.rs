@@ -237,8 +237,8 @@ impl ToolSource for Toolset {
         Box::pin(async move {
             let tool = {
                 let (list, tools) = &*self.read();
-                let place = list.place(&call.name).ok_or_else(|| list.not_found(&call.name))?;
-                Arc::clone(&tools[place])
+                let position = list.position(&call.name).ok_or_else(|| list.not_found(&call.name))?;
+                Arc::clone(&tools[position])
             };
             // When this future ends or is dropped, a handler that blocks its thread sees the cancellation.
             let cancelled = context.cancellation().child_token();

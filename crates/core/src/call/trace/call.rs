@@ -155,8 +155,8 @@ impl Drop for CallTrace {
         end.answered_ns = moment(&marks.answered);
         end.total_ns = end.written_ns.unwrap_or_else(|| marks.now());
         if !marks.span.is_disabled() {
-            let begun = record(&Span::none(), &end.call, &Map::new());
-            record(&marks.span, end, &begun);
+            let started = record(&Span::none(), &end.call, &Map::new());
+            record(&marks.span, end, &started);
             if end.outcome != Outcome::Ok {
                 marks.span.record("otel.status_code", "ERROR");
             }
