@@ -125,9 +125,12 @@ fn over_http(url: &str, method: &str, mut params: Value, token: Option<&str>) ->
 pub(crate) fn kill(server: &str) {
     let pid = server.strip_prefix("/proc/").and_then(|rest| rest.split(':').next()).unwrap().parse().unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-    let descriptors = format!("/proc/{pid}/fd");
-    let are_closed = || std::fs::read_dir(&descriptors).map_or(true, |open| open.count() == 0);
-    eventually("the server's descriptors are closed", PATIENCE, are_closed);
+    let is_empty = |dir: PathBuf| std::fs::read_dir(dir).map_or(true, |open| open.count() == 0);
+    let are_closed = || {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        threads.map(|thread| thread.path().join("fd")).all(is_empty)
+    };
+    eventually("the descriptors of all threads of the server are closed", PATIENCE, are_closed);
 }
 
 const NOON: &str = r#"{"source_timezone":"Asia/Tokyo","time":"12:00","target_timezone":"UTC"}"#;

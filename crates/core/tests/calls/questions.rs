@@ -87,7 +87,7 @@ async fn a_handler_learns_what_became_of_its_question() {
         (Answer::Nobody, "Nobody"),
         (
             Answer::Accepted(r#"{"answer":"blue"}"#),
-            "QuestionError the answer does not fit the question: at `/`: unknown variant, expected `red` or `green`",
+            "QuestionError the answer does not fit the question: at `/answer`: unknown variant, expected `red` or `green`",
         ),
     ];
     for tool in ["paint", "block"] {

@@ -14,7 +14,7 @@ use toolbridge_core::tool::{RawJson, ServerInfo, ToolCall, ToolList};
 use toolbridge_core::{CallContext, NoArgs, Session, Tool, ToolSource, Toolset};
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 struct World {
     dir: TempDir,

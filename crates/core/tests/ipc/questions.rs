@@ -13,7 +13,7 @@ use toolbridge_core::source::CallEvent;
 use toolbridge_core::tool::{RawJson, ToolCall, ToolList};
 use toolbridge_core::{CallContext, NoArgs, Session, ToolSource as _, Toolset};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn send(wire: &mut UnixStream, message: &Value) {
     let text = message.to_string();

@@ -22,7 +22,7 @@ use toolbridge_core::tool::{ServerInfo, ToolCall, ToolList};
 use toolbridge_core::{CallContext, NoArgs, Tool, ToolSource, Toolset};
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Client {
     lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,

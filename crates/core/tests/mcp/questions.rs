@@ -132,7 +132,7 @@ async fn what_a_client_answers_wrongly_is_an_error_that_says_so() {
         ),
         (json!({ "result": {} }), "the client's answer cannot be read: missing field `action`"),
         (json!({ "result": { "action": "accept", "content": [] } }), "a `content` that is not an object"),
-        (json!({ "result": accept("blue") }), "the answer does not fit the question: at `/`: "),
+        (json!({ "result": accept("blue") }), "the answer does not fit the question: at `/answer`: "),
         (json!({ "error": { "code": -32602, "message": "no form" } }), "the client cannot ask: no form"),
     ];
     let (tools, _) = tools();

@@ -9,8 +9,8 @@ use crate::support::Workspace;
 
 const QUESTIONS: &str = include_str!("../questions.tsv");
 
-/// The minimum values. The actual figures are printed.
-const LEAST_MRR: f64 = 0.65;
+/// Well below the actual figure, which is printed and changes with the pages: this fails when the ranking is broken.
+const LEAST_MRR: f64 = 0.6;
 
 /// The pages that the questions are about; a folder stands for all pages in it.
 const PAGES: &str = include_str!("../pages.txt");

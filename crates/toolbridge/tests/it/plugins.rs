@@ -12,7 +12,7 @@ use toolbridge::tool::{RawJson, ToolCall};
 use toolbridge::{CallContext, ToolSource as _};
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const SHOUT: &str = r#"#!/bin/sh
 case "$1" in

@@ -36,7 +36,7 @@ fn tools() -> Toolset {
 /// The client's answer and the tool's result; `None` for a client without support for questions.
 fn table() -> Vec<(Option<Value>, &'static str)> {
     let accept = |colour: &str| json!({ "action": "accept", "content": { "answer": colour } });
-    let wrong = "the answer does not fit the question: at `/`: unknown variant, expected `red` or `green` (type: QuestionError)";
+    let wrong = "the answer does not fit the question: at `/answer`: unknown variant, expected `red` or `green` (type: QuestionError)";
     vec![
         (Some(accept("red")), "Accepted(Red)"),
         (Some(json!({ "action": "decline" })), "Declined"),
