@@ -192,14 +192,14 @@ impl Call {
         self.params["_meta"]["progressToken"].as_str()
     }
 
-    /// The progress report expected after `reported` others.
-    pub(crate) fn report(&self, reported: u64) -> Value {
+    /// The progress report of a step.
+    pub(crate) fn report(&self, step: u64) -> Value {
         let from = self.params["arguments"]["from"].as_u64().unwrap_or(0);
-        let message = if reported < from { format!("{} left", from - reported) } else { "done".into() };
-        json!({ "progressToken": self.token(), "progress": reported, "total": from, "message": message })
+        let message = if step < from { format!("{} left", from - step) } else { "done".into() };
+        json!({ "progressToken": self.token(), "progress": step, "total": from, "message": message })
     }
 
-    /// The number of reports expected before the answer.
+    /// The number of steps that are reported before the answer.
     pub(crate) fn reports(&self) -> u64 {
         self.token().map_or(0, |_| self.params["arguments"]["from"].as_u64().unwrap_or(0) + 1)
     }

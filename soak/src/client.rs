@@ -42,7 +42,7 @@ pub(crate) enum End {
 struct Asked {
     call: Call,
     sent: Instant,
-    /// The number of progress reports so far.
+    /// The step after the last one that was reported.
     reported: u64,
     /// After the answer to this request, sent after the cancellation, no answer may come.
     fence: Option<u64>,
@@ -229,7 +229,7 @@ impl<'a> Client<'a> {
             }
             Verdict::Right => {
                 let (came, want) = (asked.reported, asked.call.reports());
-                ensure!(came == want, "{came} reports of progress for {id}, and not {want}");
+                ensure!(came == want, "progress up to {came} for {id}, and not {want}");
                 Count::Right
             }
         };
@@ -244,9 +244,12 @@ impl<'a> Client<'a> {
         let Some(asked) = asked else {
             bail!("progress of nothing: {report}");
         };
-        let want = asked.call.report(asked.reported);
+        // A newer report may have replaced some.
+        let step =
+            report["progress"].as_u64().filter(|step| *step >= asked.reported).unwrap_or(asked.reported);
+        let want = asked.call.report(step);
         ensure!(*report == want, "progress is {report}, and not {want}");
-        asked.reported += 1;
+        asked.reported = step + 1;
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -127,6 +128,7 @@ impl HostBuilder {
             dispatcher: Dispatcher::new(self.source, tracer).at_most(self.max_calls),
             max_calls: self.max_calls,
             calls: Mutex::default(),
+            last_plain: AtomicU64::default(),
             closing: ended.child_token(),
             ended,
             tasks: TaskTracker::new(),
@@ -224,8 +226,9 @@ pub(crate) struct HostState {
     pub(crate) name: String,
     pub(crate) dispatcher: Dispatcher,
     max_calls: usize,
-    /// The running and waiting calls by reply subject, and whether they are exclusive.
+    /// The running and waiting calls by reply subject, those of plain clients by a number, and whether they are exclusive.
     calls: Mutex<HashMap<String, (CancellationToken, bool)>>,
+    last_plain: AtomicU64,
     /// Cancelled when no more calls are taken.
     pub(crate) closing: CancellationToken,
     /// Cancelled when all tasks end.
@@ -256,7 +259,11 @@ impl HostState {
         let tool = request.message.subject.rsplit('.').next().unwrap_or_default();
         let call = ReceivedCall {
             host: Arc::clone(self),
-            id: request.message.reply.as_ref().map(ToString::to_string).unwrap_or_default(),
+            id: match request.message.reply.as_ref() {
+                Some(inbox) if !is_plain => inbox.to_string(),
+                // Plain clients may use an inbox for several calls, or none, and cannot cancel them.
+                _ => format!("plain {}", self.last_plain.fetch_add(1, Ordering::Relaxed)),
+            },
             tool: percent_decode_str(tool).decode_utf8_lossy().into_owned(),
             request,
             is_plain,

@@ -1,6 +1,7 @@
 //! The connection to a running server.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rmcp::model::{
@@ -17,13 +18,19 @@ use crate::client::http::HttpError;
 use crate::client::interceptor::{Interceptor, text_of};
 use crate::process::child::Group;
 use crate::trace::Outcome;
-use crate::{CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolError, ToolList};
+use crate::{Budget, CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolError, ToolList};
 
 /// How long to wait for the reason of a connection's end.
 const END_REASON_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The limit of pages in a list of tools; a longer list is treated as an endless one.
 const MAX_PAGES: usize = 1000;
+
+/// A server's process that leaves more bytes of messages unread gets no further calls.
+const MAX_UNREAD_BYTES: usize = 256 * 1024 * 1024;
+
+/// The limit of results that the callers have not read.
+const MAX_RESULT_BYTES: usize = 128 * 1024 * 1024;
 
 /// One connection, until it ends.
 #[derive(Debug)]
@@ -35,6 +42,7 @@ pub(crate) struct ServerConnection {
     pub(crate) end: watch::Sender<Option<Arc<str>>>,
     /// The process, if there is one.
     pub(crate) process: Option<Arc<Group>>,
+    results: Budget,
 }
 
 /// Why a request has no result: what the server did.
@@ -57,6 +65,16 @@ impl From<RequestError> for ServerFault {
 }
 
 impl ServerConnection {
+    pub(crate) fn new(
+        server: Arc<str>,
+        peer: Peer<RoleClient>,
+        interceptor: Arc<Interceptor>,
+        process: Option<Arc<Group>>,
+    ) -> Self {
+        let (end, results) = (watch::Sender::default(), Budget::new(MAX_RESULT_BYTES));
+        Self { server, peer, interceptor, end, process, results }
+    }
+
     /// Whether the connection has ended, even if the reason is not known yet.
     pub(crate) fn is_over(&self) -> bool {
         self.end.borrow().is_some() || self.process.as_ref().is_some_and(|process| process.has_ended())
@@ -70,6 +88,11 @@ impl ServerConnection {
         context: CallContext,
     ) -> Option<Result<RawJson, ToolError>> {
         let ToolCall { name, arguments, meta } = call;
+        let unread = self.interceptor.unread.load(Ordering::Relaxed);
+        if unread > MAX_UNREAD_BYTES {
+            let text = format!("MCP server `{}` has not read {unread} bytes of earlier calls", self.server);
+            return Some(Err(failed(text)));
+        }
         let mut params = CallToolRequestParams::new(name.clone());
         match arguments.decode() {
             Ok(arguments) => params.arguments = Some(arguments),
@@ -84,15 +107,28 @@ impl ServerConnection {
         context.mark_answered();
         let server = &self.server;
         Some(match answer {
-            Ok(result) => result.into_result().map_err(|flaw| {
-                let reason = format!("what the MCP server `{server}` sent cannot be used: {flaw}");
-                ToolError::Output { tool: name, reason }
-            }),
+            Ok(result) => match result.into_result() {
+                Ok(result) => self.held(result),
+                Err(flaw) => {
+                    let reason = format!("what the MCP server `{server}` sent cannot be used: {flaw}");
+                    Err(ToolError::Output { tool: name, reason })
+                }
+            },
             Err(error @ RequestError::Refused(_)) => {
                 Err(ToolError::new("McpError", format!("MCP server `{server}` {error}")))
             }
             Err(RequestError::Unsent(_)) => return None,
             Err(error) => Err(failed(format!("MCP server `{server}` {error}"))),
+        })
+    }
+
+    /// Counts a result until it has been read.
+    fn held(&self, result: RawJson) -> Result<RawJson, ToolError> {
+        let (server, size) = (&self.server, result.as_bytes().len());
+        self.results.hold(result, size).ok_or_else(|| {
+            let limit =
+                format!("{MAX_RESULT_BYTES} bytes of its results wait to be read, which is the limit");
+            failed(format!("the result of MCP server `{server}` is dropped: {limit}; this one has {size}"))
         })
     }
 

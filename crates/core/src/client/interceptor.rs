@@ -1,6 +1,7 @@
 //! Reads what a server sends before rmcp gets it, and knows which requests the server can have read.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
@@ -22,6 +23,8 @@ pub(crate) struct Interceptor {
     reports: Mutex<HashMap<ProgressToken, CallContext>>,
     /// The pending requests whose lines have been written to the server's process.
     written: Mutex<HashSet<RequestId>>,
+    /// The bytes of messages that the server's process has not read yet.
+    pub(crate) unread: AtomicUsize,
     /// Whether rmcp needs the lists of tools: over HTTP, they say which arguments are sent as headers.
     rmcp_reads_lists: bool,
 }

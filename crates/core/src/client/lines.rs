@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
@@ -52,6 +53,7 @@ impl Lines {
                 {
                     requests.written().remove(&id);
                 }
+                requests.unread.fetch_sub(line.len(), Ordering::Relaxed);
             }
         });
         Self {
@@ -80,6 +82,7 @@ impl Transport<RoleClient> for Lines {
         match serde_json::to_vec(&message) {
             Ok(mut line) => {
                 line.push(b'\n');
+                self.interceptor.unread.fetch_add(line.len(), Ordering::Relaxed);
                 _ = self.stdin.send((line, id));
             }
             Err(error) => tracing::warn!(server = &*self.server, %error, "a message cannot be written"),

@@ -11,7 +11,6 @@ use rmcp::model::{
 };
 use rmcp::service::{Peer, RoleClient, serve_directly};
 use rmcp::transport::Transport;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -88,12 +87,19 @@ pub(crate) async fn open(
             }
         }
     };
-    Err(match (handshake, exit) {
+    let fault = match (handshake, exit) {
         (Ok(Ok((link, list))), exit) => return Ok((Link { exit, ..link }, list, process)),
         (Ok(Err(fault)), Some(mut exit)) => exit.description().await.map_or(fault, ServerFault::Ended),
         (Ok(Err(fault)), None) => fault,
         (Err(_), exit) => ServerFault::Silent { limit, last_line: exit.and_then(|exit| exit.last_line()) },
-    })
+    };
+    if let Some(process) = process {
+        // Before it is started again: it may hold a lock or a port.
+        let mut exit = process.exit();
+        drop(process);
+        exited(&mut exit).await;
+    }
+    Err(fault)
 }
 
 fn closed() -> ServerFault {
@@ -117,8 +123,7 @@ async fn begin<T: Transport<RoleClient> + 'static>(
     let subscribes = !info.protocol_version.has_initialize() && reports_changes == Some(true);
     let service = serve_directly(us, transport, Some(info));
     let peer = service.peer().clone();
-    let (server, end) = (Arc::clone(server), watch::Sender::default());
-    let connection = ServerConnection { server, peer, interceptor: Arc::clone(&interceptor), end, process };
+    let connection = ServerConnection::new(Arc::clone(server), peer, Arc::clone(&interceptor), process);
     let list = connection.list().await?;
     let subscribing = subscribes.then(|| tokio::spawn(subscribe(connection.peer.clone(), interceptor)));
     let subscribing = subscribing.map(AbortOnDropHandle::new);

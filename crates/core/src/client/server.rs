@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::client::connection::{ServerConnection, failed};
+use crate::client::connection::{RequestError, ServerConnection, failed};
 use crate::client::open::{Link, open};
 use crate::client::process::{ServerProcess, exited};
 use crate::client::target::{CommandTarget, McpServerBuilder, Target, UrlTarget};
@@ -225,7 +225,8 @@ impl Supervisor {
         loop {
             let change = async {
                 connection.interceptor.tools_changed.notified().await;
-                connection.list().await
+                let silent = |_| RequestError::Failed(format!("it did not answer within {:?}", self.timeout));
+                timeout(self.timeout, connection.list()).await.map_err(silent)?
             };
             tokio::select! {
                 why = &mut ended => return why,

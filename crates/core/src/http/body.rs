@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::fmt::Display;
 use std::time::Duration;
 
-use crate::Budget;
 use crate::mcp::MAX_LINE_BYTES;
+use crate::{Budget, Share};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _, stream};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -13,6 +13,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::StatusCode;
 use hyper::body::Frame;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::http::refusal::Refusal;
 
@@ -31,6 +32,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Keeps a stream open: a comment.
 pub(crate) const STILL_HERE: Bytes = Bytes::from_static(b":\n\n");
 
+/// The answer to a large message while others fill the memory for them.
+const BUSY: &str = "too many large messages are under way; try again later";
+
 /// Reads a message: of limited size, within the time limit, and only while the budget has room.
 pub(crate) async fn read<B>(body: B, limit: Duration, budget: &Budget) -> Result<Bytes, Refusal>
 where
@@ -44,37 +48,42 @@ where
     if announced > MAX_LINE_BYTES {
         return Err(too_large());
     }
-    let reading = async {
-        let mut body = std::pin::pin!(body);
-        let whole =
-            body.size_hint().upper().and_then(|size| usize::try_from(size).ok()).unwrap_or(MAX_LINE_BYTES);
-        let mut share = None;
-        let mut message = BytesMut::with_capacity(announced.min(Budget::SMALL_BYTES));
-        while let Some(frame) = body.frame().await {
-            let data = match frame {
-                Ok(frame) => frame.into_data(),
-                Err(error) => {
-                    let text = format!("the request's body cannot be read: {error}");
-                    return Err(Refusal::because(StatusCode::BAD_REQUEST, text).and_close());
-                }
-            };
-            let Ok(data) = data else { continue };
-            let size = message.len() + data.remaining();
-            if size > MAX_LINE_BYTES {
-                return Err(too_large());
+    let mut body = std::pin::pin!(body);
+    let whole =
+        body.size_hint().upper().and_then(|size| usize::try_from(size).ok()).unwrap_or(MAX_LINE_BYTES);
+    let (mut share, mut deadline) = (None, Instant::now() + limit);
+    let mut message = BytesMut::with_capacity(announced.min(Budget::SMALL_BYTES));
+    loop {
+        let late = |_| {
+            let text = format!("the request's body did not arrive within {limit:?}");
+            Refusal::because(StatusCode::REQUEST_TIMEOUT, text).and_close()
+        };
+        let data = match timeout_at(deadline, body.frame()).await.map_err(late)? {
+            None => break,
+            Some(Ok(frame)) => frame.into_data(),
+            Some(Err(error)) => {
+                let text = format!("the request's body cannot be read: {error}");
+                return Err(Refusal::because(StatusCode::BAD_REQUEST, text).and_close());
             }
-            // A message that has only been announced takes no room from others.
-            if share.is_none() && size > Budget::SMALL_BYTES {
-                share = Some(budget.wait(whole.min(MAX_LINE_BYTES)).await);
-            }
-            message.put(data);
+        };
+        let Ok(data) = data else { continue };
+        let size = message.len() + data.remaining();
+        if size > MAX_LINE_BYTES {
+            return Err(too_large());
         }
-        Ok(share.unwrap_or_default().hold(message.freeze()))
-    };
-    tokio::time::timeout(limit, reading).await.unwrap_or_else(|_| {
-        let text = format!("the request's body did not arrive within {limit:?}");
-        Err(Refusal::because(StatusCode::REQUEST_TIMEOUT, text).and_close())
-    })
+        // A message that has only been announced takes nothing from others.
+        if share.is_none() && size > Budget::SMALL_BYTES {
+            let began = Instant::now();
+            let waiting = timeout(limit, budget.wait(whole.min(MAX_LINE_BYTES)));
+            let busy = |_| Refusal::because(StatusCode::SERVICE_UNAVAILABLE, BUSY).and_close();
+            share = Some(waiting.await.map_err(busy)?);
+            // Waiting for others does not count against the client.
+            deadline += began.elapsed();
+        }
+        message.put(data);
+    }
+    let share: Share = share.unwrap_or_default();
+    Ok(share.shrunk_to(message.len()).hold(message.freeze()))
 }
 
 /// A response with one message.

@@ -12,6 +12,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::http::auth::Principal;
 use crate::http::body::{Response, STILL_HERE, event, events, json};
+use crate::http::serve::give_memory_back;
 use crate::http::service::{HttpServer, NO_ROOM};
 use crate::http::session::HttpSession;
 use crate::mcp::call::{CallRunner, Responder, error_result};
@@ -63,7 +64,10 @@ impl Responder for ByResponse {
         // The answer may wait for its client, and only the answer is counted.
         drop(result);
         let share = share.unwrap_or_default();
-        _ = self.messages.send(Outbound::Answer(answer.into(), share)).await;
+        if self.messages.send(Outbound::Answer(answer.into(), share)).await.is_err() {
+            // The client left long ago, so what its connection gave back did not have this in it.
+            tokio::task::spawn_blocking(give_memory_back);
+        }
         Ok(())
     }
 
@@ -137,7 +141,11 @@ impl CallResponse {
         let rest = stream::unfold(self, |mut response| async {
             let event = match response.messages.recv().await? {
                 Outbound::Line(line) => event(&line),
-                Outbound::Answer(answer, share) => share.hold(event(&answer)),
+                Outbound::Answer(answer, share) => {
+                    // Nothing comes after it, also if the call goes on with another request.
+                    response.messages.close();
+                    share.hold(event(&answer))
+                }
             };
             Some((event, response))
         });

@@ -146,7 +146,7 @@ async fn connection(stream: TcpStream, service: McpService) -> Result<(), hyper:
 
 /// Returns free memory to the system: glibc would keep the memory of answers that were not read.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn give_memory_back() {
+pub(crate) fn give_memory_back() {
     #[expect(unsafe_code, reason = "the C library's allocator is asked to trim its heap")]
     // SAFETY: there are no preconditions.
     unsafe {
@@ -155,7 +155,7 @@ fn give_memory_back() {
 }
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn give_memory_back() {}
+pub(crate) fn give_memory_back() {}
 
 async fn route(service: &McpService, request: Request<Incoming>) -> Response {
     let text = "text/plain; charset=utf-8";

@@ -102,7 +102,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             // A message that has only been announced takes no room from others.
             if share.is_none() && self.buf.len() > Budget::SMALL_BYTES {
                 let began = Instant::now();
-                share = Some(self.budget.wait(announced(&self.buf).unwrap_or_default()).await);
+                let waiting = self.budget.wait(announced(&self.buf).unwrap_or_default());
+                let busy = |_| IpcError::Invalid {
+                    reason: format!("other large messages were under way for {FRAME_DEADLINE:?}"),
+                };
+                share = Some(tokio::time::timeout(FRAME_DEADLINE, waiting).await.map_err(busy)?);
                 // Waiting for room is our delay, and does not count against the peer.
                 *until += began.elapsed();
             }

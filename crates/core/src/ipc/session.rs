@@ -191,10 +191,13 @@ impl SessionBuilder {
         let listing = keep_listing(Arc::clone(&running), Arc::clone(&self.source), list, changes, revision);
         let (serving, stopped) = (server.serve(listener, stop.clone()), stop.clone());
         let work = async move { _ = tokio::join!(serving, stopped.run_until_cancelled(listing)) };
-        let server = tokio::spawn(work.in_current_span());
+        {
+            // Locked before, because the list may change at once.
+            let mut running = lock(&running);
+            let (files, server) = (Some((name, files)), tokio::spawn(work.in_current_span()));
+            *running = Some(RunningSession { files, server, id: self.id, tracer: tracer.clone() });
+        }
         tracing::debug!(socket = %socket.display(), "session started");
-        let files = Some((name, files));
-        *lock(&running) = Some(RunningSession { files, server, id: self.id, tracer: tracer.clone() });
         let (source, bridge, info) = (self.source, self.bridge, self.info);
         let owner = std::process::id();
         Ok(Session { socket, schema, source, bridge, trace, info, tracer, stop, owner, running })

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rmcp::ErrorData;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::mcp::question::{OpenQuestions, Round};
@@ -234,12 +234,22 @@ impl<R: Responder, K: Clone + PartialEq + Send + Sync + 'static> CallTask<R, K> 
         // For questions of handlers that block their threads.
         let ended = CancellationToken::new();
         let _end = ended.clone().drop_guard();
+        // The requests to the client that it has not answered.
+        let (over, mut questions_over) = mpsc::unbounded_channel();
+        let mut open_questions = 0_usize;
         loop {
             let cancelled = self.request.cancelled.clone();
             let event = tokio::select! {
                 biased;
                 () = cancelled.cancelled() => return Ok(None),
                 event = call.next() => event,
+                Some(()) = questions_over.recv() => {
+                    open_questions -= 1;
+                    if open_questions == 0 && !call.resumed(&cancelled).await {
+                        return Ok(None);
+                    }
+                    continue;
+                }
             };
             match event {
                 CallEvent::Done(outcome) => return Ok(Some(outcome)),
@@ -255,22 +265,26 @@ impl<R: Responder, K: Clone + PartialEq + Send + Sync + 'static> CallTask<R, K> 
                 CallEvent::Question(asked) if self.request.era == Era::Initialize => {
                     let CallRequest { responder, open, .. } = &self.request;
                     let (client, open, ended) = (Arc::clone(responder), Arc::clone(open), ended.clone());
+                    // A call that waits for a person must not keep others waiting.
+                    call.pause();
+                    open_questions += 1;
+                    let over = over.clone();
                     // In a separate task: the call may continue meanwhile, and the question is cancelled when the
                     // call ends.
-                    tokio::spawn(async move { open.questions.ask(asked, &*client, &ended).await });
+                    tokio::spawn(async move {
+                        open.questions.ask(asked, &*client, &ended).await;
+                        _ = over.send(());
+                    });
                 }
                 CallEvent::Question(asked) => {
-                    // A call that waits for a person must not keep others waiting.
                     call.pause();
                     let mut round = Round::default();
                     round.add(asked);
                     if !self.require(call, round).await? {
                         return Ok(None);
                     }
-                    tokio::select! {
-                        biased;
-                        () = self.request.cancelled.cancelled() => return Ok(None),
-                        () = call.resume() => {}
+                    if !call.resumed(&self.request.cancelled).await {
+                        return Ok(None);
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rmcp::ErrorData;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
@@ -267,7 +267,7 @@ impl<O: Outgoing> Front<O> {
             let error = ToolError::new("IPCError", text).called(Outcome::TransportError);
             let call = ToolCall { name: call.name, arguments: call.arguments, meta };
             self.runner.dispatcher.refuse(&call, Some(id.key.as_str()), error.type_name());
-            self.answer(id, era, "", &error_result(&error));
+            self.answer(id, era, "", &error_result(&error), None);
             return Ok(());
         };
         call.arguments = arguments;
@@ -282,9 +282,10 @@ impl<O: Outgoing> Front<O> {
         if has_cursor {
             return Err(invalid_params("the list has one page, so there is no such `cursor`"));
         }
+        let unwritten = self.reply_slot()?;
         let (tools, list) = self.runner.list(id);
         self.listed = Some(tools);
-        self.answer(id, era, LIST_CACHE_HINTS, &list);
+        self.answer(id, era, LIST_CACHE_HINTS, &list, Some(unwritten));
         self.follow();
         Ok(())
     }
@@ -297,10 +298,7 @@ impl<O: Outgoing> Front<O> {
         meta: Option<&RawJson>,
         params: Option<&RawJson>,
     ) -> Result<(), ErrorData> {
-        let Ok(unwritten) = Arc::clone(&self.replies).try_acquire_owned() else {
-            let reason = format!("{MAX_REPLIES} requests wait for an answer, which is the limit");
-            return Err(invalid_request(reason));
-        };
+        let unwritten = self.reply_slot()?;
         if method == "subscriptions/listen" && self.protocol.era(meta)? == Era::Stateless {
             let acknowledged = self.subscriptions.open(id, params)?;
             let outgoing = self.outgoing.clone();
@@ -309,19 +307,31 @@ impl<O: Outgoing> Front<O> {
             return Ok(());
         }
         let result = self.protocol.answer(method, meta, params)?;
-        let parts = answer_parts(id, Era::Initialize, "", &result);
-        let (outgoing, id) = (self.outgoing.clone(), id.raw.clone());
-        self.write(async move {
-            let _unwritten = unwritten;
-            outgoing.send(Some(&id), parts).await
-        });
+        self.answer(id, Era::Initialize, "", &result, Some(unwritten));
         Ok(())
     }
 
-    fn answer(&mut self, id: &RpcId, era: Era, members: &str, result: &RawJson) {
+    /// Limits the answers that wait until the client reads.
+    fn reply_slot(&self) -> Result<OwnedSemaphorePermit, ErrorData> {
+        Arc::clone(&self.replies).try_acquire_owned().map_err(|_| {
+            invalid_request(format!("{MAX_REPLIES} requests wait for an answer, which is the limit"))
+        })
+    }
+
+    fn answer(
+        &mut self,
+        id: &RpcId,
+        era: Era,
+        members: &str,
+        result: &RawJson,
+        slot: Option<OwnedSemaphorePermit>,
+    ) {
         let parts = answer_parts(id, era, members, result);
         let (outgoing, id) = (self.outgoing.clone(), id.raw.clone());
-        self.write(async move { outgoing.send(Some(&id), parts).await });
+        self.write(async move {
+            let _slot = slot;
+            outgoing.send(Some(&id), parts).await
+        });
     }
 
     /// Starts to notify the client of changes. Called after the first answer, because a source may need a request

@@ -30,6 +30,9 @@ pub fn error_line(id: Option<&RpcId>, error: &ErrorData) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)
 }
 
+/// A longer id is not valid.
+const MAX_ID_BYTES: usize = 1024;
+
 /// A request's id: as it was written, and in comparable form.
 #[derive(Debug, Clone)]
 pub struct RpcId {
@@ -61,6 +64,10 @@ impl IdKey {
 impl RpcId {
     fn read(raw: &RawValue) -> Option<Self> {
         let text = raw.get();
+        // It is copied, and kept as long as its call.
+        if text.len() > MAX_ID_BYTES {
+            return None;
+        }
         let key = if text.starts_with('"') {
             IdKey::Text(serde_json::from_str(text).ok()?)
         } else if text.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()) {

@@ -132,11 +132,10 @@ impl<'a> RunningCall<'a> {
         }
     }
 
-    /// Waits until the call may run again.
-    pub(crate) async fn resume(&mut self) {
-        if let Some(permit) = &self.permit {
-            permit.acquire().await;
-        }
+    /// Waits until the call may run again; false if it is cancelled before.
+    pub(crate) async fn resumed(&mut self, cancelled: &CancellationToken) -> bool {
+        let Some(permit) = &self.permit else { return true };
+        cancelled.run_until_cancelled(permit.acquire()).await.is_some()
     }
 
     /// Records for a trace which machine runs the call, where there are several.

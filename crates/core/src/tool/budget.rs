@@ -53,6 +53,16 @@ impl Budget {
 }
 
 impl Share {
+    /// Gives back what a message did not need that turned out to have `size` bytes.
+    #[must_use]
+    #[cfg(feature = "http")]
+    pub(crate) fn shrunk_to(mut self, size: usize) -> Self {
+        if let Some(permit) = &mut self.0 {
+            drop(permit.split(permit.num_permits().saturating_sub(size)));
+        }
+        self
+    }
+
     /// Ties the share to its message: it is given back when the last slice of the message is dropped.
     #[must_use]
     pub(crate) fn hold(self, message: Bytes) -> Bytes {

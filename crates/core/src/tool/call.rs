@@ -8,6 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::tool::traceparent::TraceParent;
 use crate::{Caller, RawJson};
 
+/// A longer token for progress is treated as missing: it is copied, and kept as long as its call.
+const MAX_TOKEN_BYTES: usize = 1024;
+
 /// One call: the tool, its arguments, and metadata from the caller.
 #[derive(Debug, Clone)]
 pub struct ToolCall {
@@ -65,7 +68,9 @@ fn if_fits<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> R
 
 fn token<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<RawJson>, D::Error> {
     let token = RawJson::deserialize(deserializer)?;
-    Ok(matches!(token.as_bytes()[0], b'"' | b'-' | b'0'..=b'9').then_some(token))
+    let is_token =
+        matches!(token.as_bytes()[0], b'"' | b'-' | b'0'..=b'9') && token.as_bytes().len() <= MAX_TOKEN_BYTES;
+    Ok(is_token.then_some(token))
 }
 
 fn traceparent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TraceParent>, D::Error> {

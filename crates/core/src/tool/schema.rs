@@ -1,14 +1,22 @@
 //! JSON Schemas, compiled once, for values that no type of ours describes.
 
+use std::collections::HashMap;
+use std::ptr;
+
 use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, SchemeUrlLoader, ValidationError};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::Fault;
+
+/// The most steps that the check of one value may take, about a second.
+const MAX_STEPS: u64 = 2_000_000;
 
 /// A JSON Schema of any draft since 4; 2020-12 if it does not say.
 ///
 /// References must point into the schema itself.
 pub struct Schema {
+    /// The schema's text, if it refers to parts of itself: then the steps of a check are counted first.
+    recursive: Option<Value>,
     all: Schemas,
     root: SchemaIndex,
 }
@@ -32,23 +40,117 @@ impl Schema {
         let told = |error: CompileError| format!("{error:#}").replace(URL, "").replace('\n', ";");
         compiler.add_resource(URL, schema.clone()).map_err(told)?;
         let root = compiler.compile(URL, &mut all).map_err(told)?;
-        Ok(Self { all, root })
+        let text = schema.to_string();
+        let refers = ["\"$ref\"", "\"$dynamicRef\""].iter().any(|keyword| text.contains(keyword));
+        Ok(Self { recursive: refers.then(|| schema.clone()), all, root })
     }
 
     /// Where `value` does not fit, and why.
     #[must_use]
     pub fn fault(&self, value: &Value) -> Option<Fault> {
-        let error = self.all.validate(value, self.root).err()?;
+        let steps = |root| Steps { root, known: HashMap::new() }.of(root, value);
+        if self.recursive.as_ref().is_some_and(|schema| steps(schema) > MAX_STEPS) {
+            let reason = format!(
+                "it is nested too deeply: checking the schema's alternatives would take over {MAX_STEPS} steps"
+            );
+            return Some(Fault::new("", reason));
+        }
+        let error = self.all.validate(value, self.root).err().filter(is_wrong)?;
         let (_, innermost) = innermost(&error);
         Some(Fault::new(innermost.instance_location.to_string(), reason(&innermost.kind)))
     }
+}
+
+/// Counts how often the library compares a part of a value with a part of the schema, at most. It tries each
+/// alternative to the end and remembers nothing, so values of a type that contains itself take exponentially many
+/// steps.
+struct Steps<'s> {
+    root: &'s Value,
+    known: HashMap<(*const Value, *const Value), u64>,
+}
+
+impl<'s> Steps<'s> {
+    fn of(&mut self, schema: &'s Value, value: &Value) -> u64 {
+        let pair = (ptr::from_ref(schema), ptr::from_ref(value));
+        if let Some(known) = self.known.get(&pair) {
+            return *known;
+        }
+        // For a reference to itself.
+        self.known.insert(pair, 1);
+        let pairs = self.pairs(schema, value);
+        let steps =
+            pairs.into_iter().fold(1_u64, |sum, (part, value)| sum.saturating_add(self.of(part, value)));
+        self.known.insert(pair, steps);
+        steps
+    }
+
+    /// The parts of a schema that apply to a value, each with the part of the value.
+    fn pairs<'v>(&self, schema: &'s Value, value: &'v Value) -> Vec<(&'s Value, &'v Value)> {
+        let mut pairs = Vec::new();
+        for (keyword, part) in schema.as_object().into_iter().flatten() {
+            match (keyword.as_str(), part, value) {
+                ("$ref" | "$dynamicRef", Value::String(target), _) => {
+                    let target = target.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+                    pairs.extend(target.map(|target| (target, value)));
+                }
+                ("allOf" | "anyOf" | "oneOf", Value::Array(parts), _) => {
+                    pairs.extend(parts.iter().map(|part| (part, value)));
+                }
+                ("not" | "if" | "then" | "else", _, _) => pairs.push((part, value)),
+                ("dependentSchemas", Value::Object(parts), _) => {
+                    pairs.extend(parts.values().map(|part| (part, value)));
+                }
+                ("properties", Value::Object(parts), Value::Object(members)) => {
+                    pairs.extend(parts.iter().filter_map(|(name, part)| Some((part, members.get(name)?))));
+                }
+                ("patternProperties", Value::Object(parts), Value::Object(members)) => {
+                    let all =
+                        parts.values().flat_map(|part| members.values().map(move |value| (part, value)));
+                    pairs.extend(all);
+                }
+                ("additionalProperties" | "unevaluatedProperties", _, Value::Object(members)) => {
+                    pairs.extend(members.values().map(|value| (part, value)));
+                }
+                ("items" | "prefixItems", Value::Array(parts), Value::Array(items)) => {
+                    pairs.extend(parts.iter().zip(items));
+                }
+                ("items" | "additionalItems" | "unevaluatedItems" | "contains", _, Value::Array(items)) => {
+                    pairs.extend(items.iter().map(|value| (part, value)));
+                }
+                _ => {}
+            }
+        }
+        pairs
+    }
+}
+
+/// Whether an error is one. The library divides binary fractions, of which 19.99 is no multiple of 0.01.
+fn is_wrong(error: &ValidationError<'_, '_>) -> bool {
+    match &error.kind {
+        ErrorKind::MultipleOf { got, want } => !is_multiple(got, want),
+        ErrorKind::AnyOf | ErrorKind::OneOf(None) => error.causes.iter().all(is_wrong),
+        _ => error.causes.is_empty() || error.causes.iter().any(is_wrong),
+    }
+}
+
+fn is_multiple(number: &Number, of: &Number) -> bool {
+    let (Some(number), Some(of)) = (number.as_f64(), of.as_f64()) else { return false };
+    let times = number / of;
+    (times - times.round()).abs() <= times.abs() * 4.0 * f64::EPSILON
 }
 
 /// The error that is deepest in the value, with its depth: of several alternatives, that one was most likely meant.
 fn innermost<'e, 's, 'v>(error: &'e ValidationError<'s, 'v>) -> (usize, &'e ValidationError<'s, 'v>) {
     let own = (error.instance_location.tokens.len(), error);
     // Of errors at the same place, the first one, and a cause before what it causes.
-    error.causes.iter().map(innermost).rev().max_by_key(|(depth, _)| *depth).unwrap_or(own)
+    error
+        .causes
+        .iter()
+        .filter(|cause| is_wrong(cause))
+        .map(innermost)
+        .rev()
+        .max_by_key(|(depth, _)| *depth)
+        .unwrap_or(own)
 }
 
 /// The library's words, without the value.
@@ -106,6 +208,50 @@ mod tests {
                 (json!({"a/b": [], "c": 1}), "/", "additionalProperties 'c' not allowed"),
             ],
         );
+    }
+
+    #[test]
+    fn multiples_of_fractions_are_decimal() {
+        let schema = Schema::compile(&json!({
+            "properties": {
+                "price": { "multipleOf": 0.01 },
+                "any": { "anyOf": [{ "type": "null" }, { "multipleOf": 0.1 }] },
+            },
+        }));
+        let schema = schema.unwrap();
+        for price in [19.99, 4.35, 0.07, 1_070_468.14, -3.0] {
+            assert_eq!(schema.fault(&json!({ "price": price, "any": 0.3 })), None, "{price}");
+        }
+        for (price, any, path) in [(19.995, 0.3, "/price"), (1.0, 0.35, "/any")] {
+            let fault = schema.fault(&json!({ "price": price, "any": any })).unwrap();
+            assert_eq!(fault.path, path);
+        }
+    }
+
+    #[test]
+    fn choices_of_themselves_do_not_take_for_ever() {
+        let branch = |kind: &str| {
+            json!({
+                "type": "object",
+                "properties": { "kind": { "const": kind }, "of": { "$ref": "#/$defs/expression" } },
+            })
+        };
+        let schema = Schema::compile(&json!({
+            "$defs": { "expression": { "oneOf": [branch("negative"), branch("absolute"), { "type": "number" }] } },
+            "$ref": "#/$defs/expression",
+        }));
+        let schema = schema.unwrap();
+        let nested =
+            |depth: usize| (0..depth).fold(json!(1), |of, _| json!({ "kind": "absolute", "of": of }));
+        assert_eq!(schema.fault(&nested(10)), None);
+        let fault = schema.fault(&nested(60)).unwrap();
+        assert!(fault.reason.starts_with("it is nested too deeply"), "{fault:?}");
+        // A long list takes many steps, but not more for each item.
+        let schema = Schema::compile(&json!({
+            "items": { "anyOf": [{ "type": "string" }, { "$ref": "#/$defs/one" }] },
+            "$defs": { "one": { "minimum": 1 } },
+        }));
+        assert_eq!(schema.unwrap().fault(&json!(vec![1; 100_000])), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
+use toolbridge_core::tool::RawJson;
 use toolbridge_core::{CallContext, NoArgs, Tool, Toolset, http};
 
 use crate::client::{Server, in_time, until};
@@ -92,6 +93,42 @@ async fn a_body_that_is_too_large_is_not_read() {
     let mut client = server.session().await;
     let text = "x".repeat((32 << 20) - 200);
     assert_eq!(client.call("echo", json!({ "text": text })).await.said().len(), text.len());
+}
+
+#[tokio::test]
+async fn a_body_without_a_length_takes_no_more_memory_than_it_has() {
+    let go = Arc::new(Semaphore::new(0));
+    let release = Arc::clone(&go);
+    // Keeps its arguments until it ends.
+    let keep = move |args: RawJson| {
+        let go = Arc::clone(&release);
+        async move {
+            go.acquire().await.unwrap().forget();
+            args.as_str().len().to_string()
+        }
+    };
+    let keep = Tool::raw("keep", "", json!({ "type": "object" }), keep).read_only();
+    let server = Server::start(http::Server::builder(Toolset::builder().with(keep).build().unwrap())).await;
+    let text = "x".repeat(100_000);
+    let mut calls = Vec::new();
+    // Of the longest bodies, eight fill the memory for messages.
+    for _ in 0..20 {
+        let mut client = server.client().await;
+        let params = json!({ "name": "keep", "arguments": { "text": text } });
+        let body = client.stateless("tools/call", params).to_string();
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let headers = "transfer-encoding: chunked\r\nconnection: close\r\nmcp-protocol-version: 2026-07-28\r\n\
+                       mcp-method: tools/call\r\nmcp-name: keep";
+        stream.write_all(head(&server, headers).as_bytes()).await.unwrap();
+        stream.write_all(format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).as_bytes()).await.unwrap();
+        calls.push(stream);
+    }
+    go.add_permits(calls.len());
+    for mut call in calls {
+        let mut answer = String::new();
+        in_time(call.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.contains("100011"), "{answer}");
+    }
 }
 
 #[tokio::test]

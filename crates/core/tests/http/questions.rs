@@ -178,6 +178,48 @@ async fn calls_that_wait_for_a_person_keep_no_others_waiting_and_end_with_the_se
 }
 
 #[tokio::test]
+async fn a_session_that_is_asked_keeps_no_others_waiting() {
+    let (builder, watch) = asking();
+    let server = Server::start(builder.max_calls(1)).await;
+    let mut client = server.client().await;
+    client.can_ask().await;
+    let call = client.message("tools/call", &json!({ "name": "ask", "arguments": {} }));
+    let mut other = client.another().await;
+    let mut events = Events::of(client.begin("POST", call.to_string()).await);
+    for answer in [accept(true), accept(3)] {
+        let asked = in_time(events.next()).await.unwrap();
+        assert_eq!(in_time(other.call("other", json!({}))).await.said(), "other");
+        assert_eq!(watch.ended.load(Ordering::SeqCst), 0);
+        let reply = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": answer });
+        assert_eq!(other.post(&reply).await.status, 202);
+    }
+    let answer = in_time(events.next()).await.unwrap();
+    assert_eq!(answer["result"]["content"][0]["text"], "Accepted(true) Accepted(3)");
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_the_result_that_asks() {
+    let ask = async |_: NoArgs, context: CallContext| {
+        context.progress(1.0, None, None);
+        tokio::task::yield_now().await;
+        Ok::<_, ToolError>(format!("{:?}", context.ask::<bool>("Really?").await?))
+    };
+    let tools = Toolset::builder().tool("ask", "", ask).build().unwrap();
+    let server = Server::start(http::Server::builder(tools)).await;
+    let mut client = server.client().await;
+    // The whole response is read before the call goes on.
+    let reporting = json!({ "_meta": { "progressToken": 1 } });
+    let response = in_time(client.required("ask", reporting)).await;
+    assert!(response.is_stream());
+    let asked = response.messages().pop().unwrap();
+    assert_eq!(asked["result"]["resultType"], "input_required");
+    let again = json!({
+        "requestState": asked["result"]["requestState"], "inputResponses": { "q1": accept(true) },
+    });
+    assert_eq!(in_time(client.required("ask", again)).await.said(), "Accepted(true)");
+}
+
+#[tokio::test]
 async fn a_question_behind_unread_progress_does_not_stop_its_call() {
     let (builder, ended) = {
         let ended = Arc::new(Notify::new());

@@ -248,6 +248,26 @@ async fn plain_clients_that_wait_for_their_turn_leave_room_for_others() {
 }
 
 #[tokio::test]
+async fn calls_without_an_inbox_count() {
+    let server = Server::start();
+    let _host = HostProcess::start(&server.url(), "shop", "a", &["--max", "2"]);
+    let client = async_nats::connect(server.url()).await.unwrap();
+    for _ in 0..16 {
+        let turn = client.publish("toolbridge.shop.call.turn", r#"{"id":"1","ms":600000}"#.into());
+        turn.await.unwrap();
+    }
+    let full = async {
+        loop {
+            let answer = client.request("toolbridge.shop.call.who", "".into()).await.unwrap();
+            if answer.headers.is_some_and(|headers| headers.get("Nats-Service-Error").is_some()) {
+                break;
+            }
+        }
+    };
+    within(full).await;
+}
+
+#[tokio::test]
 async fn a_trace_goes_on_at_the_host_and_both_sides_name_it() {
     use tracing_subscriber::layer::SubscriberExt as _;
 
