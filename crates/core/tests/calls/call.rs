@@ -619,14 +619,18 @@ async fn exclusive_calls_take_turns_and_read_only_or_parallel_ones_do_not() {
         }
         overlap.now.fetch_sub(1, Ordering::SeqCst);
     }
-    let kinds: [(OfKind, usize); 3] = [(|tool| tool, 1), (Tool::read_only, 8), (Tool::parallel, 8)];
-    for (of_kind, most) in kinds {
+    let kinds: [(OfKind, usize, bool); 3] =
+        [(|tool| tool, 1, false), (Tool::read_only, 8, true), (Tool::parallel, 8, false)];
+    for (of_kind, most, reads) in kinds {
         let tool = Tool::new("t", "", async |_: NoArgs, context: CallContext| {
             busy(context.clone()).await;
             context.state::<Overlap>().most.load(Ordering::SeqCst)
         });
         let tool = of_kind(tool);
         let tools = Toolset::builder().state(Overlap::default()).with(tool).build().unwrap();
+        // Only what reads alone says so: in the CLI's plan mode such a tool may run.
+        let listed = serde_json::to_value(tools.tools().get("t").unwrap()).unwrap();
+        assert_eq!(listed["annotations"]["readOnlyHint"] == true, reads, "{listed}");
         let tools = dispatcher(tools);
         let calls = (0..8).map(|_| {
             let tools = tools.clone();
