@@ -97,12 +97,13 @@ async fn a_body_that_is_too_large_is_not_read() {
 
 #[tokio::test]
 async fn a_body_without_a_length_takes_no_more_memory_than_it_has() {
-    let go = Arc::new(Semaphore::new(0));
-    let release = Arc::clone(&go);
+    let (go, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (release, count) = (Arc::clone(&go), Arc::clone(&begun));
     // Keeps its arguments until it ends.
     let keep = move |args: RawJson| {
-        let go = Arc::clone(&release);
+        let (go, begun) = (Arc::clone(&release), Arc::clone(&count));
         async move {
+            begun.fetch_add(1, Ordering::SeqCst);
             go.acquire().await.unwrap().forget();
             args.as_str().len().to_string()
         }
@@ -123,6 +124,7 @@ async fn a_body_without_a_length_takes_no_more_memory_than_it_has() {
         stream.write_all(format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).as_bytes()).await.unwrap();
         calls.push(stream);
     }
+    until(|| begun.load(Ordering::SeqCst) == calls.len()).await;
     go.add_permits(calls.len());
     for mut call in calls {
         let mut answer = String::new();
