@@ -252,13 +252,11 @@ async fn calls_without_an_inbox_count() {
     let server = Server::start();
     let _host = HostProcess::start(&server.url(), "shop", "a", &["--max", "2"]);
     let client = async_nats::connect(server.url()).await.unwrap();
-    // Of the calls of plain clients, 16 may wait.
-    for _ in 0..40 {
-        let turn = client.publish("toolbridge.shop.call.turn", r#"{"id":"1","ms":600000}"#.into());
-        turn.await.unwrap();
-    }
     let full = async {
         loop {
+            // They wait for each other, up to the limit of plain calls.
+            let turn = client.publish("toolbridge.shop.call.turn", r#"{"id":"1","ms":600000}"#.into());
+            turn.await.unwrap();
             let answer = client.request("toolbridge.shop.call.who", "".into()).await.unwrap();
             if answer.headers.is_some_and(|headers| headers.get("Nats-Service-Error").is_some()) {
                 break;
