@@ -10,7 +10,7 @@ from claude_agent_sdk import types
 
 ROOT = Path(__file__).parents[2]
 
-RUST = "\n".join(path.read_text() for path in (ROOT / "crates/claude/src").glob("*.rs"))
+RUST = "\n".join(path.read_text() for path in (ROOT / "crates/claude/src").rglob("*.rs"))
 
 
 def rows() -> dict[str, tuple[str, str, str]]:

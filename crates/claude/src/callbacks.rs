@@ -9,7 +9,7 @@ use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
 use crate::opaque::Opaque;
 use crate::permission::{Permission, PermissionRequest};
 use crate::question::AskRequest;
-use crate::{ChatBuilder, ClaudeCodeModelBuilder, Request};
+use crate::{ClaudeCodeModelBuilder, ConversationBuilder, Request};
 
 /// Decides whether a tool may be used.
 pub(crate) type CanUseTool =
@@ -156,4 +156,4 @@ macro_rules! setters {
     };
 }
 
-setters!(ClaudeCodeModelBuilder Request ChatBuilder);
+setters!(ClaudeCodeModelBuilder Request ConversationBuilder);

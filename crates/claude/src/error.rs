@@ -189,7 +189,7 @@ impl ExecutionKind {
             Self::NoConversation => (
                 "no_conversation",
                 Some(
-                    "keep a conversation when it begins (`Conversation::Keep`), and resume it in the same working \
+                    "keep a conversation when it begins (`keep_session`), and resume it in the same working \
                      directory",
                 ),
             ),

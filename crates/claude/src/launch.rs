@@ -15,7 +15,7 @@ use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
 use crate::restriction::RESTRICTIONS;
 use crate::room::Room;
-use crate::settings::{Conversation, NO_HOOKS_VARIABLE, Settings, Skills, Thinking};
+use crate::settings::{NO_HOOKS_VARIABLE, Settings, Skills, Thinking};
 use crate::start::CliSpec;
 use crate::subagent::Subagent;
 use crate::version::Version;
@@ -266,27 +266,16 @@ impl Launch {
 
     fn conversation(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
         let settings = &spec.settings;
-        let forks = match &settings.conversation {
-            None | Some(Conversation::New) => false,
-            Some(Conversation::Keep { session_id }) => {
-                self.flag("session-id", session_id.as_ref());
-                false
-            }
-            Some(Conversation::Continue { fork }) => {
-                self.arguments.push("--continue".into());
-                *fork
-            }
-            Some(Conversation::Resume { session_id, fork }) => {
-                self.flag("resume", Some(session_id));
-                *fork
-            }
-        };
+        let is_on = |setting| setting == Some(true);
+        self.arguments.extend(is_on(settings.continue_conversation).then(|| "--continue".into()));
+        self.flag("resume", settings.resume.as_ref());
         if let Some(history) = context.history {
             // As a fork; otherwise a kept conversation would be stored next to this file.
             self.flag("resume", Some(context.room.file("history.jsonl", history).map_err(write_error)?));
         }
-        self.arguments.extend((forks || context.history.is_some()).then(|| "--fork-session".into()));
-        self.flag("session-id", settings.fork_session_id.as_ref());
+        let forks = is_on(settings.fork_session) || context.history.is_some();
+        self.arguments.extend(forks.then(|| "--fork-session".into()));
+        self.flag("session-id", settings.session_id.as_ref());
         self.flag("resume-session-at", settings.resume_session_at.as_ref());
         self.flag("resume-drops-turn", settings.resume_drops_turn.as_ref());
         if settings.keeps_session() {
@@ -528,9 +517,8 @@ mod tests {
             &set().permission_mode(PermissionMode::AcceptEdits).max_turns(2).max_budget_usd(0.5),
             &["--permission-mode=acceptEdits", "--max-turns=2", "--max-budget-usd=0.5", strict],
         );
-        check(&set().conversation(Conversation::Continue { fork: false }), &["--continue", strict]);
-        let resume = Conversation::Resume { session_id: "s".into(), fork: true };
-        check(&set().conversation(resume), &["--resume=s", "--fork-session", strict]);
+        check(&set().continue_conversation(true), &["--continue", strict]);
+        check(&set().resume("s").fork_session(true), &["--resume=s", "--fork-session", strict]);
         check(
             &set().setting_sources(["user"]).extra_args(["--debug"]),
             &["--setting-sources", "user", strict, "--debug"],
@@ -576,9 +564,12 @@ mod tests {
             &set().include_hook_events(true).forward_subagent_text(true),
             &[strict, "--include-hook-events", "--forward-subagent-text"],
         );
-        let resume = Conversation::Resume { session_id: "s".into(), fork: true };
-        let at =
-            set().conversation(resume).fork_session_id("f").resume_session_at("m").resume_drops_turn("p");
+        let at = set()
+            .resume("s")
+            .fork_session(true)
+            .session_id("f")
+            .resume_session_at("m")
+            .resume_drops_turn("p");
         check(
             &at,
             &[
@@ -689,8 +680,7 @@ mod tests {
     #[test]
     fn a_stored_conversation_uses_the_usual_directories() {
         let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
-        let kept = Conversation::Keep { session_id: Some(id.into()) };
-        let launched = launch(&Settings::default().conversation(kept));
+        let launched = launch(&Settings::default().session_id(id));
         assert_eq!(
             launched.arguments,
             ["--tools=", &format!("--session-id={id}"), "--setting-sources", "", "--strict-mcp-config"]
@@ -711,9 +701,8 @@ mod tests {
         let launched = launch(&Settings::default());
         assert_eq!(launched.arguments[1..4], [copied[0], copied[1], "--no-session-persistence"]);
         assert_eq!(launched.files, [("history.jsonl".into(), "{}\n".into())]);
-        let kept = Conversation::Keep { session_id: Some("s".into()) };
-        let launched = launch(&Settings::default().conversation(kept));
-        assert_eq!(launched.arguments[1..4], ["--session-id=s", copied[0], copied[1]]);
+        let launched = launch(&Settings::default().session_id("s"));
+        assert_eq!(launched.arguments[1..4], [copied[0], copied[1], "--session-id=s"]);
         assert!(!launched.arguments.contains(&"--no-session-persistence".to_owned()));
     }
 

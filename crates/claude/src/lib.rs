@@ -7,9 +7,9 @@
 
 mod builder;
 mod callbacks;
-mod chat;
 mod cli;
 mod control;
+mod conversation;
 mod diagnose;
 mod driver;
 mod error;
@@ -52,7 +52,7 @@ mod waits;
 mod warm;
 
 pub use builder::ClaudeCodeModelBuilder;
-pub use chat::{Chat, ChatBuilder, Prompt};
+pub use conversation::{Conversation, ConversationBuilder, Prompt};
 pub use error::{ClaudeCodeError, ExecutionKind};
 pub use event::{Event, McpServerStatus, Started};
 pub use hook::{HookCall, HookEvent, HookOutput};
@@ -67,9 +67,7 @@ pub use question::AskRequest;
 pub use request::Request;
 pub use response::{Metadata, ModelResponse, ResponseWithMetadata, Usage};
 pub use sandbox::{Sandbox, SandboxNetwork};
-pub use settings::{
-    Conversation, DEFAULT_TIMEOUT, Effort, PermissionMode, Settings, Skills, Thinking, ThinkingDisplay,
-};
+pub use settings::{DEFAULT_TIMEOUT, Effort, PermissionMode, Settings, Skills, Thinking, ThinkingDisplay};
 pub use stream::ResponseStream;
 pub use subagent::Subagent;
 pub use sweep::end_all_with_home;

@@ -91,7 +91,7 @@ pub struct Metadata {
     /// The number of turns, which are requests to the model.
     #[serde(default, deserialize_with = "lenient")]
     pub num_turns: Option<u32>,
-    /// The conversation's id, for [`Conversation::Resume`](crate::Conversation::Resume).
+    /// The conversation's id, for [`Settings::resume`](crate::Settings::resume).
     #[serde(default, deserialize_with = "lenient")]
     pub session_id: Option<String>,
     /// The time from the prompt to the result.

@@ -47,7 +47,10 @@ macro_rules! settings {
         impl Settings {
             /// These settings; unset ones are taken from `base`.
             pub(crate) fn or(self, base: &Self) -> Self {
-                let base = base.clone();
+                let mut base = base.clone();
+                if self.chooses_conversation() {
+                    base = base.without_conversation();
+                }
                 Self {
                     $($name: self.$name.or(base.$name),)*
                     env: base.env.into_iter().chain(self.env).collect(),
@@ -220,8 +223,8 @@ settings! {
         value sandbox(sandbox): Sandbox;
 
         /// Makes the CLI back up files before its tools change them, so that
-        /// [`Chat::rewind_files`](crate::Chat::rewind_files) can restore them. The conversation must be
-        /// [kept](Conversation::Keep).
+        /// [`Conversation::rewind_files`](crate::Conversation::rewind_files) can restore them. The
+        /// conversation must be [kept](Self::keep_session).
         value enable_file_checkpointing(enable): bool;
 
         /// How the CLI handles tools that no rule allows.
@@ -247,19 +250,31 @@ settings! {
         /// by default in the CLI.
         value system_prompt_snapshot(keep): bool;
 
-        /// The conversation that requests belong to; each starts a new one by default.
-        value conversation(conversation): Conversation;
+        /// Whether the CLI stores the conversation on disk, so that it can be resumed. By default each
+        /// request is a new conversation that is not stored. A request that sets this or one of the next
+        /// four settings takes none of the five from its model.
+        value keep_session(keep): bool;
+
+        /// The id, a UUID, of the new conversation, which is stored; chosen by the CLI if not set. With
+        /// [`fork_session`](Self::fork_session) it is the id of the copy.
+        into session_id(id): String;
+
+        /// Continues the latest conversation of the working directory.
+        value continue_conversation(on): bool;
+
+        /// Continues the conversation with this id, as in [`Metadata`](crate::Metadata).
+        into resume(session_id): String;
+
+        /// Continues in a copy with a new id; the old conversation stays as it is.
+        value fork_session(fork): bool;
 
         /// Continues after the message with this id and drops later ones, in a conversation that is
-        /// [resumed](Conversation::Resume).
+        /// [resumed](Self::resume).
         into resume_session_at(message): String;
 
         /// With [`resume_session_at`](Self::resume_session_at): the id of the prompt that is dropped
         /// together with its answer. It is an error if anything else would be dropped.
         into resume_drops_turn(prompt): String;
-
-        /// The id, a UUID, of the forked conversation.
-        into fork_session_id(id): String;
 
         /// The settings files that the CLI reads (`user`, `project`, `local`), with the `CLAUDE.md`,
         /// skills, agents and hooks that belong to them. By default it reads none.
@@ -295,33 +310,6 @@ mod seconds {
         };
         Option::deserialize(from)?.map(time).transpose()
     }
-}
-
-/// The conversation that a request belongs to. All but [`New`](Self::New) are stored on disk by the CLI.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-#[non_exhaustive]
-pub enum Conversation {
-    /// A new conversation that is not stored.
-    #[default]
-    New,
-    /// A new conversation that the CLI stores on disk, so that it can be resumed.
-    Keep {
-        /// Its id, a UUID; chosen by the CLI if not set.
-        session_id: Option<String>,
-    },
-    /// The latest one in the working directory.
-    Continue {
-        /// Whether to continue in a copy with a new session id.
-        fork: bool,
-    },
-    /// The one with that session id.
-    Resume {
-        /// The id, as in [`Metadata`](crate::Metadata).
-        session_id: String,
-        /// Whether to continue in a copy with a new session id.
-        fork: bool,
-    },
 }
 
 names! {
@@ -461,28 +449,9 @@ impl Settings {
             .iter()
             .find(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0'));
         let server = self.mcp_servers.iter().find(|(_, entry)| !entry.is_object());
-        let session = match &self.conversation {
-            Some(Conversation::Resume { session_id, .. }) if session_id.is_empty() => {
-                Some("the session id to resume is empty".into())
-            }
-            Some(Conversation::Keep { session_id: Some(id) }) if uuid::Uuid::try_parse(id).is_err() => {
-                Some(format!("the session id `{id}` is not a UUID"))
-            }
-            _ => None,
-        };
         let agent = self.agents.iter().find_map(|(name, agent)| {
             let fault = if name.trim().is_empty() { Some("its name is empty") } else { agent.fault() };
             fault.map(|fault| format!("agent `{name}`: {fault}"))
-        });
-        let is_resumed = matches!(self.conversation, Some(Conversation::Resume { .. }));
-        let is_forked = matches!(
-            self.conversation,
-            Some(Conversation::Resume { fork: true, .. } | Conversation::Continue { fork: true })
-        );
-        let fork_id = self.fork_session_id.as_ref().and_then(|id| match uuid::Uuid::try_parse(id) {
-            Ok(_) if is_forked => None,
-            Ok(_) => Some("`fork_session_id` needs a conversation that is forked".into()),
-            Err(_) => Some(format!("the session id `{id}` is not a UUID")),
         });
         // Only characters that are valid in the API's headers.
         let is_unsendable = |name: &&String| name.chars().any(|c| c.is_control() || c > '\u{ff}');
@@ -495,10 +464,9 @@ impl Settings {
             (self.max_turns == Some(0)).then(|| "`max_turns` is 0; it must be at least 1".into()),
             budget.map(|budget| format!("`max_budget_usd` is {budget}; it must be a number above 0")),
             (self.timeout == Some(Duration::ZERO)).then(|| "`timeout` is 0; it must be above 0".into()),
-            session,
+            self.conversation_fault(),
             agent,
-            fork_id,
-            (self.resume_session_at.is_some() && !is_resumed)
+            (self.resume_session_at.is_some() && self.resume.is_none())
                 .then(|| "`resume_session_at` needs a conversation that is resumed".into()),
             (self.resume_drops_turn.is_some() && self.resume_session_at.is_none())
                 .then(|| "`resume_drops_turn` needs `resume_session_at`".into()),
@@ -517,6 +485,51 @@ impl Settings {
             server.map(|(name, _)| format!("the entry of MCP server `{name}` is not a JSON object")),
         ];
         wrong.into_iter().flatten().next().map_or(Ok(()), |reason| Err(ClaudeCodeError::invalid(reason)))
+    }
+
+    /// Whether it says which conversation a request belongs to.
+    fn chooses_conversation(&self) -> bool {
+        self.keep_session.is_some()
+            || self.session_id.is_some()
+            || self.continue_conversation.is_some()
+            || self.resume.is_some()
+            || self.fork_session.is_some()
+    }
+
+    fn without_conversation(self) -> Self {
+        let (session_id, resume) = (None, None);
+        Self {
+            keep_session: None,
+            session_id,
+            continue_conversation: None,
+            resume,
+            fork_session: None,
+            ..self
+        }
+    }
+
+    fn conversation_fault(&self) -> Option<String> {
+        let continues = self.continue_conversation == Some(true);
+        let forks = self.fork_session == Some(true);
+        let is_no_uuid = |id: &&String| uuid::Uuid::try_parse(id).is_err();
+        let fault = match &self.resume {
+            Some(id) if id.is_empty() => "the session id to resume is empty",
+            Some(_) if continues => {
+                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one"
+            }
+            None if forks && !continues => {
+                "`fork_session` needs a conversation to copy: `continue_conversation` or `resume`"
+            }
+            _ if self.resumes() && self.session_id.is_some() && !forks => {
+                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
+                 unless `fork_session` makes a copy"
+            }
+            _ => {
+                let id = self.session_id.as_ref().filter(is_no_uuid)?;
+                return Some(format!("the session id `{id}` is not a UUID"));
+            }
+        };
+        Some(fault.into())
     }
 
     /// The tools in the lists of tools and of rules.
@@ -589,7 +602,10 @@ impl Settings {
 
     /// Whether the CLI stores the conversation on disk.
     pub(crate) fn keeps_session(&self) -> bool {
-        self.is_claude_code() || self.conversation.as_ref().is_some_and(|one| *one != Conversation::New)
+        self.is_claude_code()
+            || self.keep_session == Some(true)
+            || self.session_id.is_some()
+            || self.resumes()
     }
 
     /// Whether only the tools of this process are offered.
@@ -608,7 +624,7 @@ impl Settings {
 
     /// Whether it continues a stored conversation.
     pub(crate) fn resumes(&self) -> bool {
-        matches!(self.conversation, Some(Conversation::Continue { .. } | Conversation::Resume { .. }))
+        self.continue_conversation == Some(true) || self.resume.is_some()
     }
 
     /// Whether the model receives the answers of its subagents before it answers.
@@ -644,6 +660,15 @@ mod tests {
     }
 
     #[test]
+    fn a_requests_conversation_replaces_that_of_its_model() {
+        let base = Settings::default().resume("a").fork_session(true).model("m");
+        let own = Settings::default().keep_session(true).or(&base);
+        assert_eq!((own.resume, own.fork_session, own.model.as_deref()), (None, None, Some("m")));
+        let inherited = Settings::default().max_turns(1).or(&base);
+        assert_eq!((inherited.resume.as_deref(), inherited.fork_session), (Some("a"), Some(true)));
+    }
+
+    #[test]
     fn invalid_settings_are_reported() {
         let rows = [
             (Settings::default().max_turns(0), "`max_turns` is 0; it must be at least 1"),
@@ -661,10 +686,15 @@ mod tests {
                 Settings::default().mcp_server("s", json!(1)),
                 "the entry of MCP server `s` is not a JSON object",
             ),
+            (Settings::default().resume(""), "the session id to resume is empty"),
             (
-                Settings::default()
-                    .conversation(Conversation::Resume { session_id: String::new(), fork: false }),
-                "the session id to resume is empty",
+                Settings::default().resume("s").continue_conversation(true),
+                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
+            ),
+            (
+                Settings::default().resume("s").session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
+                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
+                 unless `fork_session` makes a copy",
             ),
             (
                 Settings::default().agent("a", Subagent::default()),
@@ -684,10 +714,10 @@ mod tests {
             ),
             (Settings::default().resume_drops_turn("m"), "`resume_drops_turn` needs `resume_session_at`"),
             (
-                Settings::default().fork_session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
-                "`fork_session_id` needs a conversation that is forked",
+                Settings::default().fork_session(true),
+                "`fork_session` needs a conversation to copy: `continue_conversation` or `resume`",
             ),
-            (Settings::default().fork_session_id("x"), "the session id `x` is not a UUID"),
+            (Settings::default().session_id("x"), "the session id `x` is not a UUID"),
             (
                 Settings::default().thinking(Thinking::Enabled { budget_tokens: 0, display: None }),
                 "`thinking` has 0 tokens; disable it, or give it at least 1",
@@ -762,12 +792,13 @@ mod tests {
         let own = Settings::default()
             .timeout(Duration::from_millis(1500))
             .permission_mode(PermissionMode::AcceptEdits)
-            .conversation(Conversation::Resume { session_id: "s".into(), fork: true })
+            .resume("s")
+            .fork_session(true)
             .env("X", "1");
         let written = serde_json::to_value(&own).unwrap();
         assert_eq!(written["timeout"], 1.5);
         assert_eq!(written["permission_mode"], "acceptEdits");
-        assert_eq!(written["conversation"], json!({ "resume": { "session_id": "s", "fork": true } }));
+        assert_eq!(written["resume"], "s");
         let read: Settings = serde_json::from_value(written).unwrap();
         assert_eq!(format!("{read:?}"), format!("{own:?}"));
 

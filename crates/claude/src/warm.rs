@@ -19,7 +19,7 @@ use crate::ClaudeCodeError;
 use crate::cli::Cli;
 use crate::model::{ClaudeCodeModel, Inner};
 use crate::request::Request;
-use crate::settings::{Conversation, DEFAULT_TIMEOUT};
+use crate::settings::DEFAULT_TIMEOUT;
 use crate::start::CliSpec;
 
 /// How long a CLI waits for a request.
@@ -167,8 +167,7 @@ impl ClaudeCodeModel {
 
 /// A CLI that continues a conversation, or has its id, can serve only one request.
 fn can_wait(spec: &CliSpec) -> bool {
-    let conversation = spec.settings.conversation.as_ref();
-    conversation.is_none_or(|of| matches!(of, Conversation::New | Conversation::Keep { session_id: None }))
+    !spec.settings.resumes() && spec.settings.session_id.is_none()
 }
 
 impl Inner {

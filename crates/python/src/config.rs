@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use pyo3::pyfunction;
 use serde::Deserialize;
-use serde_json::{Map, Value};
-use toolbridge::model::{self, ClaudeCodeError, Conversation, Input, Settings};
+use serde_json::Value;
+use toolbridge::model::{self, ClaudeCodeError, Input, Settings};
 use toolbridge::tool::ServerInfo;
 use toolbridge::{ClaudeCodeModel, Request, set};
 
@@ -15,7 +15,7 @@ use crate::error;
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelConfig {
-    settings: SettingsConfig,
+    settings: Settings,
     bridge: PathBuf,
     guard: PathBuf,
     cli: Option<PathBuf>,
@@ -36,20 +36,7 @@ pub(crate) struct ModelConfig {
 #[serde(deny_unknown_fields)]
 struct RequestConfig {
     request: Request,
-    settings: SettingsConfig,
-}
-
-/// [`Settings`] without the conversation, which Python describes in several settings.
-#[derive(Clone, Default, Deserialize)]
-#[serde(default)]
-struct SettingsConfig {
-    keep_session: Option<bool>,
-    session_id: Option<String>,
-    continue_conversation: bool,
-    resume: Option<String>,
-    fork_session: bool,
-    #[serde(flatten)]
-    others: Map<String, Value>,
+    settings: Value,
 }
 
 impl ModelConfig {
@@ -72,7 +59,7 @@ impl ModelConfig {
             session_dir = self.session_dir,
             info = self.server,
         }
-        builder.settings(self.settings.settings()?).build()
+        builder.settings(self.settings).build()
     }
 }
 
@@ -91,47 +78,6 @@ fn invalid_request(reason: impl Into<String>) -> ClaudeCodeError {
     ClaudeCodeError::InvalidRequest { reason: reason.into() }
 }
 
-impl SettingsConfig {
-    fn settings(mut self) -> Result<Settings, ClaudeCodeError> {
-        let others = Value::Object(std::mem::take(&mut self.others));
-        let settings: Settings = serde_json::from_value(others)
-            .map_err(|error| invalid_request(format!("a setting is invalid: {error}")))?;
-        let copy_id = self.session_id.clone().filter(|_| self.fork_session);
-        let settings = match self.conversation()? {
-            Some(conversation) => settings.conversation(conversation),
-            None => settings,
-        };
-        Ok(match copy_id {
-            Some(id) => settings.fork_session_id(id),
-            None => settings,
-        })
-    }
-
-    fn conversation(self) -> Result<Option<Conversation>, ClaudeCodeError> {
-        let Self { session_id, fork_session: fork, .. } = self;
-        let wrong = |reason: &str| Err(invalid_request(reason));
-        match (self.continue_conversation, self.resume) {
-            (true, Some(_)) => wrong(
-                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
-            ),
-            (true, None) | (false, Some(_)) if session_id.is_some() && !fork => wrong(
-                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
-                 unless `fork_session` makes a copy",
-            ),
-            (true, None) => Ok(Some(Conversation::Continue { fork })),
-            (false, Some(session_id)) => Ok(Some(Conversation::Resume { session_id, fork })),
-            (false, None) if fork => {
-                wrong("`fork_session` needs a conversation to copy: `continue_conversation` or `resume`")
-            }
-            (false, None) => Ok(match (session_id, self.keep_session) {
-                (None, None) => None,
-                (None, Some(false)) => Some(Conversation::New),
-                (session_id, _) => Some(Conversation::Keep { session_id }),
-            }),
-        }
-    }
-}
-
 /// Parses a prompt.
 pub(crate) fn prompt(json: &[u8]) -> Result<Vec<Input>, ClaudeCodeError> {
     serde_json::from_slice(json).map_err(|error| invalid_request(format!("the prompt is invalid: {error}")))
@@ -141,5 +87,7 @@ pub(crate) fn prompt(json: &[u8]) -> Result<Vec<Input>, ClaudeCodeError> {
 pub(crate) fn request(json: &[u8]) -> Result<Request, ClaudeCodeError> {
     let RequestConfig { request, settings } = serde_json::from_slice(json)
         .map_err(|error| invalid_request(format!("the request is invalid: {error}")))?;
-    Ok(request.settings(settings.settings()?))
+    let settings: Settings = serde_json::from_value(settings)
+        .map_err(|error| invalid_request(format!("a setting is invalid: {error}")))?;
+    Ok(request.settings(settings))
 }

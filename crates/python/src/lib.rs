@@ -5,8 +5,8 @@
 //! asyncio can await and cancel (`task`, `runtime`), and events to records of Python's `logging` (`log`).
 
 mod call;
-mod chat;
 mod config;
+mod conversation;
 mod documents;
 mod error;
 mod event_loop;
@@ -36,9 +36,9 @@ mod _native {
     #[pymodule_export]
     use crate::call::Call;
     #[pymodule_export]
-    use crate::chat::Chat;
-    #[pymodule_export]
     use crate::config::find_cli;
+    #[pymodule_export]
+    use crate::conversation::Conversation;
     #[pymodule_export]
     use crate::documents::Documents;
     #[pymodule_export]

@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use toolbridge::model::awaited;
 use toolbridge::{ClaudeCodeModel, Request};
 
-use crate::chat::Chat;
 use crate::config::ModelConfig;
+use crate::conversation::Conversation;
 use crate::error::Result;
 use crate::event_loop::EventLoop;
 use crate::host::Host;
@@ -99,14 +99,14 @@ impl Model {
         })
     }
 
-    /// Opens a conversation, from a request without a prompt. `done` is called with a [`Chat`] or an
+    /// Opens a conversation, from a request without a prompt. `done` is called with a [`Conversation`] or an
     /// exception.
     fn open(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
         let ReadyRequest { model, place, request, tools, event_loop } = self.begin(py, host)?;
-        let for_chat = event_loop.clone_ref(py);
+        let for_conversation = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
-            let chat = place.work(model.conversation().like(request).open()).await?;
-            Ok(Chat::new(chat, tools, for_chat))
+            let conversation = place.work(model.conversation().like(request).open()).await?;
+            Ok(Conversation::new(conversation, tools, for_conversation))
         })
     }
 

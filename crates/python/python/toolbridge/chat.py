@@ -97,7 +97,7 @@ class Chat(Generic[OutputT]):
     interrupt ends one answer, and the next prompt works. After the CLI has exited, all further calls fail.
     """
 
-    _native: native.Chat
+    _native: native.Conversation
     _reader: Reader
     _output: Output[OutputT]
     _toolbox: Toolbox

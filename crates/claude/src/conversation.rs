@@ -31,17 +31,17 @@ type Done = Result<(), ClaudeCodeError>;
 /// use toolbridge::ClaudeCodeModel;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let mut chat = ClaudeCodeModel::new().conversation().open().await?;
-/// chat.send("My name is Ada.").await?;
-/// println!("{}", chat.send("What is my name?").await?.text());
-/// chat.close().await;
+/// let mut conversation = ClaudeCodeModel::new().conversation().open().await?;
+/// conversation.send("My name is Ada.").await?;
+/// println!("{}", conversation.send("What is my name?").await?.text());
+/// conversation.close().await;
 /// # Ok(()) }
 /// ```
 ///
 /// When tools are added to or removed from a toolset between two prompts, the model sees the change in the
 /// next prompt.
 #[derive(Debug)]
-pub struct Chat {
+pub struct Conversation {
     cli: Cli,
     model: ClaudeCodeModel,
     spec: CliSpec,
@@ -50,22 +50,22 @@ pub struct Chat {
     unsent: Vec<Message>,
 }
 
-/// Builder for a [`Chat`].
+/// Builder for a [`Conversation`].
 #[derive(Debug)]
 #[must_use]
-pub struct ChatBuilder {
+pub struct ConversationBuilder {
     model: ClaudeCodeModel,
     request: Request,
 }
 
 impl ClaudeCodeModel {
     /// Starts building a conversation, which stays open across several prompts.
-    pub fn conversation(&self) -> ChatBuilder {
-        ChatBuilder { model: self.clone(), request: Request::default() }
+    pub fn conversation(&self) -> ConversationBuilder {
+        ConversationBuilder { model: self.clone(), request: Request::default() }
     }
 }
 
-impl ChatBuilder {
+impl ConversationBuilder {
     pub(crate) fn own_callbacks(&mut self) -> &mut Callbacks {
         &mut self.request.callbacks
     }
@@ -116,6 +116,17 @@ impl ChatBuilder {
         Self { request, ..self }
     }
 
+    /// Stores the conversation on disk, so that it can be [resumed](Self::resume) by its
+    /// [`session_id`](Conversation::session_id).
+    pub fn keep(self) -> Self {
+        self.settings(Settings::default().keep_session(true))
+    }
+
+    /// Continues the stored conversation with this id.
+    pub fn resume(self, session_id: impl Into<String>) -> Self {
+        self.settings(Settings::default().resume(session_id))
+    }
+
     /// As [`Request::settings`]. The timeout applies to each prompt.
     pub fn settings(self, settings: Settings) -> Self {
         self.with(|request| request.settings(settings))
@@ -130,7 +141,7 @@ impl ChatBuilder {
     /// # Errors
     ///
     /// When the CLI cannot be started, or cannot connect to the tools.
-    pub async fn open(self) -> Result<Chat, ClaudeCodeError> {
+    pub async fn open(self) -> Result<Conversation, ClaudeCodeError> {
         let Self { model, mut request } = self;
         request.until = None;
         let (mut spec, turn) = model.resolve(&request, true).await?;
@@ -139,11 +150,11 @@ impl ChatBuilder {
         let cli = model.open(&spec, history.as_deref(), &CancellationToken::new()).await?;
         cli.ready(turn.limit).await?;
         let unsent = if history.is_none() { request.history } else { Vec::new() };
-        Ok(Chat { cli, model, spec, turn, unsent })
+        Ok(Conversation { cli, model, spec, turn, unsent })
     }
 }
 
-impl Chat {
+impl Conversation {
     /// Sends a prompt and waits for the answer. Dropping the future interrupts the model.
     ///
     /// # Errors
@@ -186,7 +197,7 @@ impl Chat {
     }
 
     /// The conversation's id, available once the first answer has begun. It can be used to resume the
-    /// conversation if the settings say [`Conversation::Keep`](crate::Conversation::Keep).
+    /// conversation if it is [kept](ConversationBuilder::keep).
     #[must_use]
     pub fn session_id(&self) -> Option<&str> {
         self.turn.session_id.get().map(String::as_str)
@@ -240,7 +251,7 @@ impl Chat {
     }
 
     /// Restores files changed by the CLI's tools to their state before the prompt with this id, which is
-    /// the `uuid` of the messages passed to [`on_message`](ChatBuilder::on_message). Requires
+    /// the `uuid` of the messages passed to [`on_message`](ConversationBuilder::on_message). Requires
     /// [`enable_file_checkpointing`](Settings::enable_file_checkpointing).
     ///
     /// # Errors
