@@ -67,6 +67,8 @@ pub use question::AskRequest;
 pub use request::Request;
 pub use response::{Metadata, ModelResponse, ResponseWithMetadata, Usage};
 pub use sandbox::{Sandbox, SandboxNetwork};
+#[doc(hidden)]
+pub use settings::SETTINGS;
 pub use settings::{DEFAULT_TIMEOUT, Effort, PermissionMode, Settings, Skills, Thinking, ThinkingDisplay};
 pub use stream::ResponseStream;
 pub use subagent::Subagent;

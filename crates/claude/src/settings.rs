@@ -33,7 +33,7 @@ macro_rules! settings {
     (
         $(#[$attr:meta])*
         pub struct Settings {
-            $($(#[$doc:meta])* $kind:ident $name:ident($arg:ident): $type:ty $(as $with:literal)?;)*
+            $($(#[doc = $doc:literal])* $kind:ident $name:ident($arg:ident): $type:ty $(as $with:literal)?;)*
         }
     ) => {
         $(#[$attr])*
@@ -60,8 +60,22 @@ macro_rules! settings {
             }
         }
 
-        settings!(@owner Settings: $($(#[$doc])* $kind $name($arg): $type;)*);
-        settings!(@owner ClaudeCodeModelBuilder: $($(#[$doc])* $kind $name($arg): $type;)*);
+        settings!(@owner Settings: $($(#[doc = $doc])* $kind $name($arg): $type;)*);
+        settings!(@owner ClaudeCodeModelBuilder: $($(#[doc = $doc])* $kind $name($arg): $type;)*);
+
+        /// Each setting: its key, its type, and what it does. From this, bindings for other languages are made.
+        #[doc(hidden)]
+        pub const SETTINGS: &[(&str, &str, &str)] = &[
+            $((stringify!($name), stringify!($type), concat!($($doc),*)),)*
+            ("env", "BTreeMap<String, String>", "Variables in the CLI's environment."),
+            ("mcp_servers", "Map<String, Value>", "More MCP servers, as in the CLI's `mcpServers`."),
+            (
+                "agents",
+                "BTreeMap<String, Subagent>",
+                "Agents that the model may start, by name; it gets the tool to start them. They have only the \
+                 tools that they are given.",
+            ),
+        ];
     };
 
     (@owner $owner:ty: $($(#[$doc:meta])* $kind:ident $name:ident($arg:ident): $type:ty;)*) => {
@@ -215,16 +229,23 @@ settings! {
         into skills(skills): Skills;
 
         /// Directories with plugins: skills, agents, hooks, commands and MCP servers, which are all
-        /// enabled. If [only the servers given here](crate::ClaudeCodeModelBuilder::strict_mcp_config) are
-        /// used, the plugins' servers are ignored.
+        /// enabled. With [`strict_mcp_config`](Self::strict_mcp_config) the plugins' servers are ignored.
         paths plugins(directories): Vec<PathBuf>;
 
         /// Runs the commands of the CLI's tool `Bash` in a sandbox.
         value sandbox(sandbox): Sandbox;
 
+        /// Whether only the MCP servers given here exist, or also those of the user's and the project's
+        /// configuration. True by default, unless [`claude_code`](Self::claude_code) is set.
+        value strict_mcp_config(strict): bool;
+
+        /// Whether the tools of this process run without asking for permission. They do by default, unless
+        /// [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool) is set.
+        value allow_own_tools(allow): bool;
+
         /// Makes the CLI back up files before its tools change them, so that
-        /// [`Conversation::rewind_files`](crate::Conversation::rewind_files) can restore them. The
-        /// conversation must be [kept](Self::keep_session).
+        /// [`rewind_files`](crate::Conversation::rewind_files) can restore them. The conversation must be
+        /// [kept](Self::keep_session).
         value enable_file_checkpointing(enable): bool;
 
         /// How the CLI handles tools that no rule allows.
@@ -262,7 +283,7 @@ settings! {
         /// Continues the latest conversation of the working directory.
         value continue_conversation(on): bool;
 
-        /// Continues the conversation with this id, as in [`Metadata`](crate::Metadata).
+        /// Continues the conversation with this id, the session id in a [response](crate::Metadata).
         into resume(session_id): String;
 
         /// Continues in a copy with a new id; the old conversation stays as it is.
@@ -280,11 +301,11 @@ settings! {
         /// skills, agents and hooks that belong to them. By default it reads none.
         list setting_sources(sources): Vec<String>;
 
-        /// Makes the CLI report when hooks begin and end, as [`Event::Other`](crate::Event::Other).
+        /// Makes the CLI report when hooks begin and end, in its [messages](crate::Event::Other).
         value include_hook_events(include): bool;
 
-        /// Reports text and thinking of subagents too, not only their tool calls, as
-        /// [`Event::Subagent`](crate::Event::Subagent).
+        /// Makes the CLI report text and thinking of subagents too, not only their tool calls, in its
+        /// [messages](crate::Event::Subagent).
         value forward_subagent_text(forward): bool;
 
         /// More command-line arguments for the CLI, after all others.

@@ -130,7 +130,7 @@ impl ClaudeCodeModel {
         let options = &self.0.options;
         let settings = request.settings.clone().or(&options.settings);
         settings.check()?;
-        let strict = options.strict_mcp_config.unwrap_or(!settings.is_claude_code());
+        let strict = settings.strict_mcp_config.unwrap_or(!settings.is_claude_code());
         let registered = || self.0.tools.read().unwrap_or_else(PoisonError::into_inner).clone();
         let tools = ServerTools::of(request)?.or_else(registered);
         let unconfirmed_tools = unconfirmed_tools(&options.restrictions, &settings, tools.as_ref(), strict)?;
@@ -216,7 +216,7 @@ impl ClaudeCodeModel {
         let context = LaunchContext {
             room: &room,
             entry,
-            allow_own: options.allow_own_tools.unwrap_or(!spec.asks),
+            allow_own: spec.settings.allow_own_tools.unwrap_or(!spec.asks),
             restricted: !options.restrictions.is_empty(),
             history,
         };

@@ -3,16 +3,16 @@
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
-use toolbridge::model;
+use toolbridge::model::{self, Input};
 
-use crate::config::prompt;
 use crate::error::{Result, invalid};
 use crate::event_loop::EventLoop;
+use crate::host::invalid_request;
 use crate::json;
 use crate::process::{Own, lock};
 use crate::stream::Stream;
 use crate::task::Task;
-use crate::tools::Live;
+use crate::tools::ServedTools;
 
 /// A conversation, open on one CLI. Closing it stops the CLI.
 #[pyclass(frozen, module = "toolbridge._native")]
@@ -24,11 +24,15 @@ pub(crate) struct Conversation {
 struct Open {
     conversation: model::Conversation,
     /// Set if it has Python tools.
-    tools: Option<Live>,
+    tools: Option<ServedTools>,
 }
 
 impl Conversation {
-    pub(crate) fn new(conversation: model::Conversation, tools: Option<Live>, event_loop: EventLoop) -> Self {
+    pub(crate) fn new(
+        conversation: model::Conversation,
+        tools: Option<ServedTools>,
+        event_loop: EventLoop,
+    ) -> Self {
         Self { open: Mutex::new(Own::new(Open { conversation, tools })), event_loop }
     }
 
@@ -62,7 +66,8 @@ impl Conversation {
 impl Conversation {
     /// Sends a prompt: a JSON list of texts and attachments. The answer arrives through the stream.
     fn stream(&self, py: Python<'_>, prompt_json: &[u8]) -> Result<Stream> {
-        let inputs = prompt(prompt_json)?;
+        let inputs: Vec<Input> =
+            serde_json::from_slice(prompt_json).map_err(|error| invalid_request("prompt", &error))?;
         let stream = self.with(|open| Ok(open.conversation.stream(inputs)?))?;
         Ok(Stream::new(stream, self.event_loop.clone_ref(py)))
     }

@@ -14,8 +14,13 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.models import ModelRequestParameters
 from support import World, has_no_word_of_rust, prompt
 
-from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings, CLIExecutionError, InvalidRequestError
-from toolbridge.answer import RequestWithMetadata
+from toolbridge import (
+    ClaudeCodeModel,
+    ClaudeCodeModelSettings,
+    CLIExecutionError,
+    InvalidRequestError,
+    RequestWithMetadata,
+)
 
 MakeWorld = Callable[[str], World]
 

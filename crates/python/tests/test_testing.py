@@ -12,7 +12,7 @@ import pytest
 from pydantic_ai import Agent, models
 from support import PATIENCE_SECONDS
 
-from toolbridge import CLIExecutionError, CLINotFoundError, InvalidRequestError
+from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, CLINotFoundError, InvalidRequestError
 from toolbridge.testing import ScriptedModel
 
 pytest_plugins = ["toolbridge.testing"]
@@ -72,7 +72,9 @@ async def test_the_cli_sees_nothing_of_this_machine(
     scripted = scripted_model('call Bash {"command": "env"}\n---\ntext {result}')
     home = scripted.environment["HOME"]
     model = scripted.model(
-        builtin_tools=["Bash"], allowed_tools=["Bash"], working_directory=home, env={"OWN": "1"}
+        settings=ClaudeCodeModelSettings(claude_code_builtin_tools=["Bash"], claude_code_env={"OWN": "1"}),
+        allowed_tools=["Bash"],
+        working_directory=home,
     )
     seen = (await Agent(model).run("go")).output.split("\n")
     assert f"HOME={home}" in seen

@@ -7,7 +7,7 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from . import _native
-from ._waiting import completed
+from ._waiting import EventLoop, completed
 from .errors import QuestionError
 from .progress import current_call
 
@@ -63,8 +63,7 @@ async def ask(message: str, kind: Any = str) -> Answer[Any]:
     if call is None:
         return Answer("nobody")
     adapter = _adapter(kind)
-    here = _Place(asyncio.get_running_loop())
-    return _read(adapter, await completed(call.ask, message, _schema(adapter), here))
+    return _read(adapter, await completed(call.ask, message, _schema(adapter), EventLoop()))
 
 
 @overload
@@ -95,7 +94,7 @@ def ask_sync(message: str, kind: Any = str) -> Answer[Any]:
         else:
             answer.set_exception(error)
 
-    task = call.ask(message, _schema(adapter), _Place(_AtOnce()), done)
+    task = call.ask(message, _schema(adapter), EventLoop(_AtOnce()), done)
     try:
         return _read(adapter, answer.result())
     finally:
@@ -109,14 +108,6 @@ class _AtOnce:
         self, callback: Callable[..., object], *arguments: Any, context: contextvars.Context
     ) -> None:
         context.run(callback, *arguments)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where the answer is delivered."""
-
-    loop: asyncio.AbstractEventLoop | _AtOnce
-    context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
 
 @lru_cache(maxsize=256)

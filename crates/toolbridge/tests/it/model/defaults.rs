@@ -265,7 +265,7 @@ async fn a_cli_without_a_version_gets_plain_prompts() {
     let world = World::new("text ok");
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi"}"#;
     let cli = program(&world, "claude", &format!("echo '{line}'"));
-    let script = std::fs::read_to_string(&cli).unwrap().replace("echo 2.1.325", "echo tomorrow");
+    let script = std::fs::read_to_string(&cli).unwrap().replace("echo 2.1.326", "echo tomorrow");
     std::fs::write(&cli, script).unwrap();
     let model = world.builder().cli(&cli).build().unwrap();
     assert_eq!(model.request("hi").await.unwrap().text(), "hi");

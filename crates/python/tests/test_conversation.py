@@ -36,8 +36,8 @@ from toolbridge import (
     InvalidRequestError,
     Subagent,
 )
-from toolbridge.chat import Output
-from toolbridge.conversation import conversation
+from toolbridge.conversation import Output
+from toolbridge.prompt import native_messages
 
 MakeWorld = Callable[[str], World]
 
@@ -77,7 +77,7 @@ async def test_prompts_and_tool_calls_follow_each_other_on_one_process(
     kinds = [type(message) for message in chat.messages]
     assert kinds == [ModelRequest, ModelResponse] * 3
     # An agent can continue from there: it sends them all.
-    sent = (await conversation([*chat.messages, *prompt("Who am I?")], ModelRequestParameters())).messages
+    sent = (await native_messages([*chat.messages, *prompt("Who am I?")], ModelRequestParameters())).messages
     assert "My name is Ada." in str(sent[0])
     assert [who for message in sent for who in message] == ["user", "assistant"] * 3 + ["user"]
 
