@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from queue import SimpleQueue
 
 from . import _native
 
@@ -24,7 +25,7 @@ class Threads:
     def __init__(self, serve: Callable[[_native.Call], None]) -> None:
         self._serve = serve
         self._calls: deque[_native.Call] = deque()
-        self._wake = threading.Semaphore(0)
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._idle: set[threading.Thread] = set()
         self._count = 0
         self._is_over = False
@@ -32,7 +33,7 @@ class Threads:
     def run(self, call: _native.Call) -> None:
         """Runs the call in a thread. The native module calls this from its own threads."""
         self._calls.append(call)
-        self._wake.release()
+        self._wake.put(None)
         if len(self._calls) <= len(self._idle) or self._count >= MAX_THREADS:
             return
         try:
@@ -46,7 +47,8 @@ class Threads:
     def end(self) -> None:
         """Lets the threads end when they are idle."""
         self._is_over = True
-        self._wake.release(max(self._count, 1))
+        for _ in range(self._count):
+            self._wake.put(None)
 
     def _work(self) -> None:
         thread = threading.current_thread()
@@ -60,7 +62,7 @@ class Threads:
                     is_over = True
                 else:
                     self._idle.add(thread)
-                    self._wake.acquire()
+                    self._wake.get()
 
     def _work_once(self) -> None:
         with suppress(IndexError):  # another thread was first
