@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, cast
 
 from pydantic import TypeAdapter, create_model
 from pydantic_ai import Tool
@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, User
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_core import from_json, to_json
+from typing_extensions import TypeVar
 
 from . import _native as native
 from ._waiting import completed
@@ -24,7 +25,7 @@ from .response import CLIResponse, Reader
 from .stream import ClaudeCodeStreamedResponse
 from .tools import Host, Served, all_names, as_tool, is_again, next_step
 
-OutputT = TypeVar("OutputT")
+OutputT = TypeVar("OutputT", default=str)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
@@ -95,23 +95,12 @@ class ClaudeCodeModel(Model[None]):
     outcome. One model can serve many users at once: each run has its own tools, dependencies and settings.
     """
 
-    unsupported_settings: ClassVar[frozenset[Any]] = frozenset(
-        {
-            "max_tokens",
-            "temperature",
-            "top_p",
-            "top_k",
-            "parallel_tool_calls",
-            "seed",
-            "presence_penalty",
-            "frequency_penalty",
-            "logit_bias",
-            "stop_sequences",
-            "extra_headers",
-            "extra_body",
-            "service_tier",
-        }
-    )
+    # fmt: off
+    unsupported_settings: ClassVar[frozenset[Any]] = frozenset({
+        "max_tokens", "temperature", "top_p", "top_k", "parallel_tool_calls", "seed", "presence_penalty",
+        "frequency_penalty", "logit_bias", "stop_sequences", "extra_headers", "extra_body", "service_tier",
+    })
+    # fmt: on
 
     def __init__(
         self,
@@ -141,15 +130,15 @@ class ClaudeCodeModel(Model[None]):
 
         Args:
             model_name: The model to ask, instead of the CLI's default.
-            settings: Settings for all requests; those of an agent or a request take precedence. Some of them
-                are arguments, too, without their prefix.
-            working_directory: See `ClaudeCodeModelSettings`.
+            settings: Settings for all requests; those of an agent or a request take precedence. The next
+                arguments are some of them, without their prefix.
+            working_directory: The CLI's working directory.
             timeout: How many seconds a request may take, 120 by default.
-            allowed_tools: See `ClaudeCodeModelSettings`.
-            disallowed_tools: See `ClaudeCodeModelSettings`.
-            permission_mode: See `ClaudeCodeModelSettings`.
-            max_turns: See `ClaudeCodeModelSettings`.
-            continue_conversation: See `ClaudeCodeModelSettings`.
+            allowed_tools: Rules for tools that run without asking for permission.
+            disallowed_tools: Rules for tools that must not run.
+            permission_mode: How the CLI handles tools that no rule allows.
+            max_turns: The maximum number of model turns per request.
+            continue_conversation: Whether requests continue the last stored conversation.
             can_use_tool: Decides whether a tool may be used that no rule allows or forbids.
             tool_parameter_restrictions: For each tool, by name, a JSON Schema for each restricted parameter.
                 A request without such a tool is an error.
@@ -180,7 +169,6 @@ class ClaudeCodeModel(Model[None]):
             "claude_code_disallowed_tools": disallowed_tools,
             "claude_code_permission_mode": permission_mode,
             "claude_code_max_turns": max_turns,
-            "claude_code_continue_conversation": continue_conversation,
             "claude_code_can_use_tool": can_use_tool,
             "claude_code_on_ask": on_ask,
             "claude_code_message_callback": message_callback,
@@ -209,7 +197,9 @@ class ClaudeCodeModel(Model[None]):
             "max_concurrent_requests": max_concurrent_requests,
             "restrictions": restrictions,
         }
-        self._native = _native.Model(as_json(config, {"model": model_name, **settings_for_cli(own)}))
+        # A request may continue another conversation, so this is for those that say nothing about theirs.
+        base = {"model": model_name, "continue_conversation": continue_conversation}
+        self._native = _native.Model(as_json(config, {**base, **settings_for_cli(own)}))
 
     @property
     def model_name(self) -> str:
@@ -353,42 +343,18 @@ class ClaudeCodeModel(Model[None]):
             finally:
                 stream.close()
 
-    @overload
-    def conversation(
+    @asynccontextmanager
+    async def conversation(
         self,
         *,
+        output_type: type[OutputT] = str,  # type: ignore[assignment]
         toolsets: Toolsets | None = None,
         instructions: str | None = None,
         deps: Any = None,
         keep_session: bool = False,
         resume: str | None = None,
         model_settings: ModelSettings | None = None,
-    ) -> AbstractAsyncContextManager[Conversation[str]]: ...
-
-    @overload
-    def conversation(
-        self,
-        *,
-        output_type: type[OutputT],
-        toolsets: Toolsets | None = None,
-        instructions: str | None = None,
-        deps: Any = None,
-        keep_session: bool = False,
-        resume: str | None = None,
-        model_settings: ModelSettings | None = None,
-    ) -> AbstractAsyncContextManager[Conversation[OutputT]]: ...
-
-    def conversation(
-        self,
-        *,
-        output_type: type[Any] = str,
-        toolsets: Toolsets | None = None,
-        instructions: str | None = None,
-        deps: Any = None,
-        keep_session: bool = False,
-        resume: str | None = None,
-        model_settings: ModelSettings | None = None,
-    ) -> AbstractAsyncContextManager[Conversation[Any]]:
+    ) -> AsyncGenerator[Conversation[OutputT]]:
         """A conversation of several prompts on one CLI process, which ends when the context is left.
 
         >>> async def talk(model: ClaudeCodeModel) -> str:
@@ -411,25 +377,13 @@ class ClaudeCodeModel(Model[None]):
             settings["claude_code_keep_session"] = True
         if resume is not None:
             settings["claude_code_resume"] = resume
-        return self._conversation(Output(output_type), toolsets, instructions, deps, settings)
-
-    @asynccontextmanager
-    async def _conversation(
-        self,
-        output: Output[OutputT],
-        toolsets: Toolsets | None,
-        instructions: str | None,
-        deps: Any,
-        model_settings: ModelSettings | None,
-    ) -> AsyncGenerator[Conversation[OutputT]]:
+        output = Output(output_type)
         offered = Offered.of(toolsets or [])
         own: FunctionToolset[Any] = FunctionToolset(offered.tools)
         offered.toolsets, offered.tools = [*offered.toolsets, own], []
         messages: list[ModelMessage] = [ModelRequest(parts=[], instructions=instructions)]
         given, parameters = _Given.of(offered, deps), ModelRequestParameters()
-        async with self._prepared(
-            messages, model_settings, parameters, given=given, output=output.spec
-        ) as ready:
+        async with self._prepared(messages, settings, parameters, given=given, output=output.spec) as ready:
             native = await completed(self._native.open, ready.host, stop=ready.host.stop)
             try:
                 yield Conversation(native, ready.host, ready.reader, output, own, parameters, self.model_name)

@@ -89,7 +89,7 @@ class ScriptedModel:
         """Starts the server. Leaving its context, or `close`, stops it.
 
         Args:
-            script: The script, or a function that returns the answer to each request, as one turn of a script.
+            script: The script, or a function that returns the answer to each request: one turn of a script.
                 It runs in a thread of the server; its exception is an error of the model.
 
         Raises:

@@ -1,4 +1,8 @@
-"""Threads for functions that may block."""
+"""Threads for functions that may block.
+
+Through the event loop and its worker threads a small call takes five times as long. (Threads kept in Rust
+would save another 5 %, which is 10 µs.)
+"""
 
 from __future__ import annotations
 
