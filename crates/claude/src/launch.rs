@@ -12,13 +12,13 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::ClaudeCodeError;
+use crate::callbacks::restriction::RESTRICTIONS;
 use crate::error::ExecutionKind;
-use crate::restriction::RESTRICTIONS;
-use crate::room::Room;
+use crate::process::scratch::ScratchDir;
+use crate::process::version::Version;
 use crate::settings::{NO_HOOKS_VARIABLE, Settings, Skills, Thinking};
 use crate::start::CliSpec;
 use crate::subagent::Subagent;
-use crate::version::Version;
 
 /// The built-in tools of CLI versions without an option to select them.
 const OLD_BUILTINS: &str = "Task,Bash,BashOutput,KillShell,Glob,Grep,LS,Read,Edit,MultiEdit,Write,NotebookRead,\
@@ -31,7 +31,7 @@ const CLIENT_APP: &str = "CLAUDE_AGENT_SDK_CLIENT_APP";
 /// What a launch depends on besides the [`CliSpec`].
 #[derive(Debug)]
 pub(crate) struct LaunchContext<'a> {
-    pub(crate) room: &'a Room,
+    pub(crate) scratch: &'a ScratchDir,
     /// The entry of the toolset's server among the MCP servers.
     pub(crate) entry: Option<Value>,
     /// Whether the toolset's tools run without asking for permission.
@@ -120,7 +120,7 @@ impl Launch {
         );
     }
 
-    /// Sets the CLI's working directory and where it writes other files: in the room, unless they must be
+    /// Sets the CLI's working directory and where it writes other files: in the scratch directory, unless they must be
     /// kept.
     fn surroundings(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> io::Result<()> {
         let settings = &spec.settings;
@@ -132,7 +132,7 @@ impl Launch {
             self.env.push(("ENABLE_TOOL_SEARCH", "false".into()));
         }
         if !settings.keeps_session() {
-            self.env.push(("CLAUDE_CODE_TMPDIR", context.room.dir("tmp")?.into()));
+            self.env.push(("CLAUDE_CODE_TMPDIR", context.scratch.dir("tmp")?.into()));
         }
         self.env.extend(settings.client_app.as_ref().map(|name| (CLIENT_APP, name.into())));
         if settings.enable_file_checkpointing == Some(true) {
@@ -152,8 +152,8 @@ impl Launch {
         }
         if settings.needs_no_directory(spec.strict) {
             // For the logs of its servers. Not with other servers or tools, whose caches would be lost.
-            self.env.push(("XDG_CACHE_HOME", context.room.dir("cache")?.into()));
-            self.directory.get_or_insert_with(|| context.room.home().into());
+            self.env.push(("XDG_CACHE_HOME", context.scratch.dir("cache")?.into()));
+            self.directory.get_or_insert_with(|| context.scratch.home().into());
         }
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Launch {
         if text.is_empty() {
             self.flag("system-prompt", Some(""));
         } else {
-            let file = context.room.file("system-prompt.txt", &text).map_err(write_error)?;
+            let file = context.scratch.file("system-prompt.txt", &text).map_err(write_error)?;
             self.flag("system-prompt-file", Some(file));
         }
         Ok(())
@@ -271,7 +271,7 @@ impl Launch {
         self.flag("resume", settings.resume.as_ref());
         if let Some(history) = context.history {
             // As a fork; otherwise a kept conversation would be stored next to this file.
-            self.flag("resume", Some(context.room.file("history.jsonl", history).map_err(write_error)?));
+            self.flag("resume", Some(context.scratch.file("history.jsonl", history).map_err(write_error)?));
         }
         let forks = is_on(settings.fork_session) || context.history.is_some();
         self.arguments.extend(forks.then(|| "--fork-session".into()));
@@ -315,14 +315,14 @@ impl Launch {
             }
             self.flag_as_two(
                 "--settings",
-                context.room.file("settings.json", &whole.to_string()).map_err(write_error)?,
+                context.scratch.file("settings.json", &whole.to_string()).map_err(write_error)?,
             );
         }
         let mut servers = settings.mcp_servers.clone();
         servers.extend(spec.tools.as_ref().map(|tools| tools.server.clone()).zip(context.entry.clone()));
         if !servers.is_empty() {
             let config = json!({ "mcpServers": servers }).to_string();
-            self.flag("mcp-config", Some(context.room.file("mcp.json", &config).map_err(write_error)?));
+            self.flag("mcp-config", Some(context.scratch.file("mcp.json", &config).map_err(write_error)?));
         }
         self.arguments.extend(spec.strict.then(|| "--strict-mcp-config".into()));
         let more = [
@@ -380,13 +380,13 @@ mod tests {
     use toolbridge_core::tool::{RawJson, ToolList, ToolSpec};
 
     use super::*;
-    use crate::hook::{HookEvent, HookShape};
+    use crate::callbacks::hook::{HookEvent, HookShape};
     use crate::offer::Described;
     use crate::{Effort, PermissionMode, Sandbox, SandboxNetwork, ThinkingDisplay, Transport};
 
     const FRAME: [&str; 3] = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
 
-    /// The content of a launch, with `ROOM` for the room's path.
+    /// The content of a launch, with `SCRATCH` for the scratch directory's path.
     struct Launched {
         arguments: Vec<String>,
         initialize: Value,
@@ -401,7 +401,7 @@ mod tests {
         change: impl FnOnce(&mut CliSpec, &mut LaunchContext<'_>),
     ) -> Result<Launched, String> {
         let base = tempfile::tempdir().unwrap();
-        let room = Room::new(base.path()).unwrap();
+        let scratch = ScratchDir::new(base.path()).unwrap();
         let mut spec = CliSpec {
             cli: PathBuf::new(),
             version: version.parse().unwrap(),
@@ -415,13 +415,18 @@ mod tests {
             tools: None,
             unconfirmed_tools: Vec::new(),
         };
-        let mut context =
-            LaunchContext { room: &room, entry: None, allow_own: true, restricted: false, history: None };
+        let mut context = LaunchContext {
+            scratch: &scratch,
+            entry: None,
+            allow_own: true,
+            restricted: false,
+            history: None,
+        };
         change(&mut spec, &mut context);
         let launch = Launch::new(&spec, &context).map_err(|error| error.to_string())?;
-        let inside = room.file("x", "").unwrap().parent().unwrap().to_owned();
+        let inside = scratch.file("x", "").unwrap().parent().unwrap().to_owned();
         let prefix = inside.display().to_string();
-        let text = |value: &OsString| value.to_str().unwrap().replace(&prefix, "ROOM");
+        let text = |value: &OsString| value.to_str().unwrap().replace(&prefix, "SCRATCH");
         let mut files: Vec<_> = std::fs::read_dir(&inside)
             .unwrap()
             .map(|entry| entry.unwrap())
@@ -439,7 +444,7 @@ mod tests {
             env: launch.env.iter().map(|(name, value)| (*name, text(value))).collect(),
             directory: launch
                 .directory
-                .map(|path| path.strip_prefix(room.home()).unwrap_or(&path).to_owned()),
+                .map(|path| path.strip_prefix(scratch.home()).unwrap_or(&path).to_owned()),
             files,
         })
     }
@@ -483,8 +488,8 @@ mod tests {
             variables(&[
                 ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
                 ("ENABLE_TOOL_SEARCH", "false"),
-                ("CLAUDE_CODE_TMPDIR", "ROOM/tmp"),
-                ("XDG_CACHE_HOME", "ROOM/cache"),
+                ("CLAUDE_CODE_TMPDIR", "SCRATCH/tmp"),
+                ("XDG_CACHE_HOME", "SCRATCH/cache"),
             ])
         );
         assert_eq!(launched.directory.as_deref(), Some(std::path::Path::new("")));
@@ -530,7 +535,7 @@ mod tests {
             [
                 "--permission-prompt-tool=stdio",
                 "--settings",
-                "ROOM/settings.json",
+                "SCRATCH/settings.json",
                 strict,
                 "--include-partial-messages"
             ]
@@ -694,7 +699,7 @@ mod tests {
 
     #[test]
     fn history_is_a_file_that_is_resumed_as_a_fork() {
-        let copied = ["--resume=ROOM/history.jsonl", "--fork-session"];
+        let copied = ["--resume=SCRATCH/history.jsonl", "--fork-session"];
         let launch = |settings: &Settings| {
             launch_of("2.1.325", settings, |_, context| context.history = Some("{}\n")).unwrap()
         };
@@ -726,7 +731,8 @@ mod tests {
         };
         let servers = file("mcp.json", &json!({ "mcpServers": { "other": entry, "tools": own } }));
         let theirs = file("settings.json", &json!({ "apiKeyHelper": "secret" }));
-        let files = ["--settings", "ROOM/settings.json", "--mcp-config=ROOM/mcp.json", "--strict-mcp-config"];
+        let files =
+            ["--settings", "SCRATCH/settings.json", "--mcp-config=SCRATCH/mcp.json", "--strict-mcp-config"];
 
         let launched = launch("2.1.325", Some(schema.clone()));
         let before =
@@ -746,7 +752,7 @@ mod tests {
 
         let launched = launch("2.0.0", None);
         let others = format!("--disallowedTools={OLD_BUILTINS}");
-        let before = ["--system-prompt-file=ROOM/system-prompt.txt", "--allowedTools=mcp__tools", &others];
+        let before = ["--system-prompt-file=SCRATCH/system-prompt.txt", "--allowedTools=mcp__tools", &others];
         assert_eq!(launched.arguments, [&before[..], &["--setting-sources", ""], &files[..]].concat());
         let prompts = ("system-prompt.txt".to_owned(), "secret one\n\nsecret two".to_owned());
         assert_eq!(launched.files, [servers, theirs, prompts]);

@@ -13,10 +13,10 @@ use toolbridge_core::call::CancellationToken;
 use toolbridge_core::tool::check_server_name;
 
 use crate::builder::{ClaudeCodeModelBuilder, Options};
-use crate::diagnose::blocked;
 use crate::driver::UNLIMITED;
 use crate::offer::ServerTools;
 use crate::opaque::Opaque;
+use crate::process::diagnose::blocked;
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::stream::{ResponseStream, Signals};

@@ -11,10 +11,10 @@ use toolbridge_core::{Session, ToolSource, set};
 use tracing::Span;
 
 use crate::builder::Options;
+use crate::callbacks::restriction::{Restrictions, canonical, is_among, no_such_tool};
 use crate::model::DEFAULT_SERVER_NAME;
 use crate::opaque::Opaque;
 use crate::request::Request;
-use crate::restriction::{Restrictions, canonical, is_among, no_such_tool};
 use crate::settings::{NO_HOOKS_VARIABLE, Settings};
 use crate::tools::RequestTools;
 use crate::{ClaudeCodeError, Transport};

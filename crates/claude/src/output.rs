@@ -8,18 +8,18 @@ use tokio::task::AbortHandle;
 use toolbridge_core::tool::RawJson;
 
 use crate::ClaudeCodeError;
-use crate::control::response_line;
-use crate::diagnose::{cli_says, not_connected, unknown};
+use crate::callbacks::hook::place_of;
+use crate::callbacks::permission::decide;
+use crate::callbacks::question::ask;
+use crate::callbacks::restriction::{RESTRICTIONS, Restrictions, is_among, no_such_tool};
 use crate::driver::{Driver, too_much};
 use crate::error::ExecutionKind;
 use crate::event::{Event, McpServerStatus, Started};
-use crate::hook::place_of;
-use crate::message::{CliRequest, Line, read};
 use crate::names::{BUILTIN_TOOLS, unknown as unknown_name};
 use crate::part::Part;
-use crate::permission::decide;
-use crate::question::ask;
-use crate::restriction::{RESTRICTIONS, Restrictions, is_among, no_such_tool};
+use crate::process::diagnose::{cli_says, not_connected, unknown};
+use crate::protocol::control::response_line;
+use crate::protocol::message::{CliRequest, Line, read};
 use crate::waits::awaited;
 
 /// The maximum size of an answer, with all its tool calls and results.

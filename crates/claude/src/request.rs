@@ -12,9 +12,9 @@ use toolbridge_core::tool::schema_of;
 
 use crate::callbacks::Callbacks;
 use crate::opaque::Opaque;
+use crate::process::version::Version;
 use crate::prompt::{Input, Message, expanded, transcript};
 use crate::settings::Settings;
-use crate::version::Version;
 use crate::{ClaudeCodeError, Transport};
 
 /// One request to the model.

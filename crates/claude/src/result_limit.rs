@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 use toolbridge_core::tool::{RawJson, ToolSpec};
 
-use crate::version::Version;
+use crate::process::version::Version;
 
 /// The member of a tool's `_meta` with the result size above which the CLI writes it to a file.
 const LIMIT_KEY: &str = "anthropic/maxResultSizeChars";

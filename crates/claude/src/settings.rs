@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
+use crate::callbacks::restriction::canonical;
 use crate::names::{is_plain, is_unknown, misspelt, names, tool_of, unknown};
 use crate::record::display_as_serialized;
-use crate::restriction::canonical;
 use crate::sandbox::Sandbox;
 use crate::subagent::Subagent;
 use crate::{ClaudeCodeError, ClaudeCodeModelBuilder};

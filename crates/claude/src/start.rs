@@ -13,23 +13,23 @@ use toolbridge_core::ipc::session_dir;
 use tracing::Span;
 
 use crate::ClaudeCodeError;
+use crate::callbacks::hook::HookShape;
 use crate::cli::{Cli, Held};
 use crate::driver::{Driver, Plan, Turn, TurnOptions};
-use crate::history::{Offered, session};
-use crate::hook::HookShape;
 use crate::launch::{Launch, LaunchContext};
-use crate::locate::find_cli;
 use crate::model::{ClaudeCodeModel, Permit, Place};
 use crate::names::uncalled;
 use crate::offer::{Channel, Described, Offer, ServerTools, unconfirmed_tools};
+use crate::process::locate::find_cli;
+use crate::process::scratch::ScratchDir;
+use crate::process::version::{Version, version_of};
 use crate::process::{self, Process};
+use crate::protocol::history::{Offered, session};
 use crate::request::Request;
 use crate::result_limit::max_chars;
-use crate::room::Room;
 use crate::settings::{DEFAULT_TIMEOUT, NO_HOOKS_VARIABLE, Settings};
 use crate::stream::{Events, ResponseStream, Signals};
 use crate::tools::{Bound, MAX_REPORTS};
-use crate::version::{Version, version_of};
 use crate::waits::{Waits, is_awaited};
 
 /// How long to wait for our server to be listed, with a CLI that connects to servers before the first
@@ -212,9 +212,9 @@ impl ClaudeCodeModel {
             Some(tools) => Some(tools.offer(options, limit).await?).unzip(),
             None => (None, None),
         };
-        let room = Room::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
+        let scratch = ScratchDir::new(&options.session_dir.clone().unwrap_or_else(session_dir))?;
         let context = LaunchContext {
-            room: &room,
+            scratch: &scratch,
             entry,
             allow_own: options.allow_own_tools.unwrap_or(!spec.asks),
             restricted: !options.restrictions.is_empty(),
@@ -232,7 +232,7 @@ impl ClaudeCodeModel {
             other_servers: spec.settings.mcp_servers.keys().cloned().collect(),
         };
         let command = self.command(&spec.cli, launch, &spec.settings)?;
-        let cli = Process::start(command, Some(room))?;
+        let cli = Process::start(command, Some(scratch))?;
         let session = offer.as_ref().and_then(Offer::session).cloned();
         let held = Held { group: cli.0.group(), session };
         Ok(Cli::new(held, permit, |waits, commands| Driver::new(plan, cli, offer, waits, commands)))

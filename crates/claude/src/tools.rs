@@ -13,8 +13,8 @@ use toolbridge_core::{CallContext, ToolError, ToolSource};
 
 use crate::Event;
 use crate::callbacks::OnAsk;
-use crate::question::ask_here;
-use crate::restriction::Restrictions;
+use crate::callbacks::question::ask_here;
+use crate::callbacks::restriction::Restrictions;
 use crate::result_limit::{cut, limit_of, with_limit};
 use crate::waits::{Waits, awaited};
 

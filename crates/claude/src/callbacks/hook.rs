@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::tool::RawJson;
 
+use crate::callbacks::restriction::Restrictions;
 use crate::names::{misspelt, names};
 use crate::opaque::Opaque;
-use crate::restriction::Restrictions;
 
 names! {
     /// An event in the CLI for which a hook is called.

@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolbridge_core::tool::RawJson;
 
+use crate::callbacks::permission::RawPermissionRequest;
+use crate::callbacks::question::AskRequest;
 use crate::event::Event;
 use crate::part::Part;
-use crate::permission::RawPermissionRequest;
-use crate::question::AskRequest;
 use crate::response::lenient;
 
 /// A line of the CLI's output.

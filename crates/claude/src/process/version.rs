@@ -16,8 +16,8 @@ use toolbridge_core::ipc::session_dir;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
+use crate::process::scratch::ScratchDir;
 use crate::process::{self, Process};
-use crate::room::Room;
 
 /// How long the CLI may take to print its version.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -171,9 +171,9 @@ async fn guarded_version(path: &Path, guardian: Option<&Path>) -> Result<String,
     let mut command = process::command(path, guardian);
     // Old versions create or read their settings even for this, and print no version if another process is
     // writing them.
-    let room = Room::new(&session_dir())?;
-    command.arg("--version").env("CLAUDE_CONFIG_DIR", room.path());
-    let Some((text, status)) = output_of(command, Some(room)).await? else {
+    let scratch = ScratchDir::new(&session_dir())?;
+    command.arg("--version").env("CLAUDE_CONFIG_DIR", scratch.path());
+    let Some((text, status)) = output_of(command, Some(scratch)).await? else {
         return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
     };
     if let Some(status) = status.filter(|status| !status.success()) {
@@ -189,10 +189,10 @@ async fn guarded_version(path: &Path, guardian: Option<&Path>) -> Result<String,
 /// Runs the CLI to its end; `None` if that takes too long.
 async fn output_of(
     mut command: Command,
-    room: Option<Room>,
+    scratch: Option<ScratchDir>,
 ) -> Result<Option<(String, Option<ExitStatus>)>, ClaudeCodeError> {
     command.env_remove("CLAUDECODE");
-    let (mut process, pipes) = Process::start(command, room)?;
+    let (mut process, pipes) = Process::start(command, scratch)?;
     drop(pipes.stdin);
     let (mut text, mut stdout) = (Vec::new(), pipes.stdout.take(READ_BYTES));
     let ending = async {

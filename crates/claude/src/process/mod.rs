@@ -5,6 +5,13 @@
 //! itself dies with this process; its descendants are found by process group and by a variable in their
 //! environment.
 
+pub(crate) mod diagnose;
+pub(crate) mod locate;
+pub(crate) mod scratch;
+pub(crate) mod stderr;
+pub(crate) mod sweep;
+pub(crate) mod version;
+
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -22,8 +29,8 @@ use uuid::Uuid;
 
 use crate::ClaudeCodeError;
 use crate::error::start_error;
-use crate::room::Room;
-use crate::sweep::{MARKER, Mark};
+use crate::process::scratch::ScratchDir;
+use crate::process::sweep::{MARKER, Mark};
 
 /// How long the CLI may take to exit once its stdin is closed, and again after each signal.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
@@ -85,26 +92,29 @@ pub(crate) fn warn_if_unguarded(command: &Command) {
 impl Process {
     /// Starts a [`command`] as the leader of a new process group. Must be called inside a runtime.
     ///
-    /// The room is removed when no process is left that could write to it.
-    pub(crate) fn start(mut command: Command, room: Option<Room>) -> Result<(Self, Pipes), ClaudeCodeError> {
+    /// The scratch is removed when no process is left that could write to it.
+    pub(crate) fn start(
+        mut command: Command,
+        scratch: Option<ScratchDir>,
+    ) -> Result<(Self, Pipes), ClaudeCodeError> {
         let is_guarded = is_guarded(&command);
         let id = Uuid::new_v4().simple();
         command.env(MARKER, id.to_string());
         if is_guarded {
             guard::hold_signals(&mut command);
-            room.as_ref().map(|room| command.env(guard::SCRATCH_DIRECTORY, room.path()));
+            scratch.as_ref().map(|scratch| command.env(guard::SCRATCH_DIRECTORY, scratch.path()));
         } else {
             guard::die_with_parent(&mut command);
         }
         let executable = PathBuf::from(command.get_program());
-        // Checked before the start: a failed one removes the room, which may be the directory.
+        // Checked before the start: a failed one removes the scratch directory, which may be the directory.
         let missing = command.get_current_dir().filter(|dir| !dir.is_dir()).map(Path::to_path_buf);
         let failed = |error: io::Error| start_error(&executable, missing.as_deref(), is_guarded, &error);
         let pipes = Pipes::to(&mut command).map_err(failed)?;
         // Held while the CLI lives: it takes 2 s to exit if its stdout has no reader.
         let stdout = pipes.stdout.as_fd().try_clone_to_owned().map_err(failed)?;
         let group = move |child: &Child| Group::new(child, is_guarded, format!("{MARKER}={id}"));
-        let held = (stdout, room);
+        let held = (stdout, scratch);
         let (group, exit) = child::start(command, group, move |group: &Group, child| {
             let status = group.reap(child);
             drop(held);

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use toolbridge_core::mcp::{Incoming, LineTooLong, Outgoing};
 use toolbridge_core::tool::RawJson;
 
-use crate::control::Control;
+use crate::protocol::control::Control;
 
 /// Receives the CLI's messages to the server.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::tool::RawJson;
 
 use crate::callbacks::CanUseTool;
+use crate::callbacks::permission_update::PermissionUpdate;
+use crate::callbacks::restriction::Restrictions;
 use crate::opaque::Opaque;
-use crate::permission_update::PermissionUpdate;
-use crate::restriction::Restrictions;
 
 /// A tool call that no rule has allowed yet.
 #[derive(Debug, Clone)]

@@ -10,8 +10,8 @@ use toolbridge_core::ipc::BridgeCommand;
 use crate::error::ExecutionKind;
 use crate::event::McpServerStatus;
 use crate::offer::{Channel, Offer};
+use crate::process::stderr::Tail;
 use crate::process::{self, Process};
-use crate::stderr::Tail;
 use crate::{ClaudeCodeError, Transport};
 
 /// How long a bridge may take to fail.
