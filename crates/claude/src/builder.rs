@@ -8,7 +8,8 @@ use toolbridge_core::tool::ServerInfo;
 
 use crate::callbacks::Callbacks;
 use crate::callbacks::restriction::Restrictions;
-use crate::model::{ClaudeCodeModel, Inner, Permits};
+use crate::model::{ClaudeCodeModel, Inner};
+use crate::permit::Permits;
 use crate::settings::Settings;
 use crate::{ClaudeCodeError, Transport};
 

@@ -686,16 +686,6 @@ mod tests {
                 Settings::default().mcp_server("s", json!(1)),
                 "the entry of MCP server `s` is not a JSON object",
             ),
-            (Settings::default().resume(""), "the session id to resume is empty"),
-            (
-                Settings::default().resume("s").continue_conversation(true),
-                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
-            ),
-            (
-                Settings::default().resume("s").session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
-                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
-                 unless `fork_session` makes a copy",
-            ),
             (
                 Settings::default().agent("a", Subagent::default()),
                 "agent `a`: `description` is missing; it tells the model when to use it",
@@ -708,16 +698,6 @@ mod tests {
                 Settings::default().skills(["pdf", "a),Bash"]),
                 "`a),Bash` is not a valid skill name; use the name of its directory, or `plugin:skill`",
             ),
-            (
-                Settings::default().resume_session_at("m"),
-                "`resume_session_at` needs a conversation that is resumed",
-            ),
-            (Settings::default().resume_drops_turn("m"), "`resume_drops_turn` needs `resume_session_at`"),
-            (
-                Settings::default().fork_session(true),
-                "`fork_session` needs a conversation to copy: `continue_conversation` or `resume`",
-            ),
-            (Settings::default().session_id("x"), "the session id `x` is not a UUID"),
             (
                 Settings::default().thinking(Thinking::Enabled { budget_tokens: 0, display: None }),
                 "`thinking` has 0 tokens; disable it, or give it at least 1",
@@ -736,6 +716,35 @@ mod tests {
             assert_eq!(settings.check().unwrap_err().to_string(), want);
         }
         assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn a_conversation_begins_in_one_way() {
+        let rows = [
+            (Settings::default().resume(""), "the session id to resume is empty"),
+            (
+                Settings::default().resume("s").continue_conversation(true),
+                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
+            ),
+            (
+                Settings::default().resume("s").session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
+                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
+                 unless `fork_session` makes a copy",
+            ),
+            (
+                Settings::default().resume_session_at("m"),
+                "`resume_session_at` needs a conversation that is resumed",
+            ),
+            (Settings::default().resume_drops_turn("m"), "`resume_drops_turn` needs `resume_session_at`"),
+            (
+                Settings::default().fork_session(true),
+                "`fork_session` needs a conversation to copy: `continue_conversation` or `resume`",
+            ),
+            (Settings::default().session_id("x"), "the session id `x` is not a UUID"),
+        ];
+        for (settings, want) in rows {
+            assert_eq!(settings.check().unwrap_err().to_string(), want);
+        }
     }
 
     #[test]

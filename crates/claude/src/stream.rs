@@ -8,11 +8,12 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use tokio::sync::mpsc;
+use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::call::CancellationToken;
 
 use crate::error::ExecutionKind;
-use crate::event::Event;
+use crate::response::Event;
 use crate::{ClaudeCodeError, ResponseWithMetadata};
 
 /// The limit of unread events. Tool calls continue even if the stream is read slowly.
@@ -43,6 +44,17 @@ pub(crate) struct Signals {
     pub(crate) interrupt: CancellationToken,
     /// Ends it at once.
     pub(crate) cancel: CancellationToken,
+    /// It no longer counts as running.
+    pub(crate) over: CancellationToken,
+}
+
+/// The part of a request that makes it count as running: the first that is dropped ends that.
+pub(crate) type RequestGuard = DropGuard;
+
+impl Signals {
+    pub(crate) fn guard(&self) -> RequestGuard {
+        self.over.clone().drop_guard()
+    }
 }
 
 /// The sender of a request's events.

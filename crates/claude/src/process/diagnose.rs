@@ -8,10 +8,10 @@ use tokio::time::timeout;
 use toolbridge_core::ipc::BridgeCommand;
 
 use crate::error::ExecutionKind;
-use crate::event::McpServerStatus;
-use crate::offer::{Channel, Offer};
 use crate::process::stderr::Tail;
 use crate::process::{self, Process};
+use crate::response::McpServerStatus;
+use crate::tools::Channel;
 use crate::{ClaudeCodeError, Transport};
 
 /// How long a bridge may take to fail.
@@ -31,16 +31,6 @@ pub(crate) fn not_connected(status: &McpServerStatus) -> ClaudeCodeError {
 /// Error for a server that the CLI does not list.
 pub(crate) fn unknown(server: &str) -> ClaudeCodeError {
     ClaudeCodeError::bridge(server, "the CLI does not list it; a policy may forbid MCP servers")
-}
-
-/// Error for a request that may never begin.
-pub(crate) fn blocked(most: usize, limit: Duration) -> ClaudeCodeError {
-    let seconds = limit.as_secs_f64();
-    let message = format!(
-        "the request has not begun within {seconds} s: all requests that may run at a time ({most}) wait for \
-         functions of this process, and one of these may wait for this request"
-    );
-    ClaudeCodeError::execution(ExecutionKind::Blocked, message)
 }
 
 /// Explains a missing result from the CLI's exit status and stderr.
@@ -77,17 +67,12 @@ pub(crate) async fn broken_guardian(guardian: &Path) -> Option<ClaudeCodeError> 
 }
 
 /// Adds the output of a manually started bridge to an error about our server.
-pub(crate) async fn explain(mut error: ClaudeCodeError, offer: Option<&Offer>) -> ClaudeCodeError {
-    if let (ClaudeCodeError::BridgeStartup { reason, transport, .. }, Some(offer)) = (&mut error, offer) {
-        match &offer.channel {
-            Channel::Sdk { .. } => *transport = Transport::Sdk,
-            Channel::Stdio(session) => {
-                let outcome = match session.mcp_server() {
-                    Ok(bridge) => start(&bridge).await,
-                    Err(error) => error.to_string(),
-                };
-                reason.push_str(&format!("; {outcome}"));
-            }
+pub(crate) async fn explain(mut error: ClaudeCodeError, channel: Option<&Channel>) -> ClaudeCodeError {
+    if let (ClaudeCodeError::BridgeStartup { reason, transport, .. }, Some(channel)) = (&mut error, channel) {
+        match channel.session().map(|session| session.mcp_server()) {
+            None => *transport = Transport::Sdk,
+            Some(Ok(bridge)) => reason.push_str(&format!("; {}", start(&bridge).await)),
+            Some(Err(error)) => reason.push_str(&format!("; {error}")),
         }
     }
     error

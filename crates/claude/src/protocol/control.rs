@@ -49,7 +49,7 @@ impl Control {
     }
 
     pub(crate) fn new_id(&self) -> String {
-        format!("toolbridge_{}", self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
+        format!("toolbridge_request_{}", self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Writes one line. If that fails the channel is closed, so that the CLI ends

@@ -9,8 +9,8 @@ use toolbridge_core::tool::RawJson;
 
 use crate::callbacks::permission::RawPermissionRequest;
 use crate::callbacks::question::AskRequest;
-use crate::event::Event;
 use crate::part::Part;
+use crate::response::Event;
 use crate::response::lenient;
 
 /// A line of the CLI's output.
