@@ -159,11 +159,44 @@ impl Cli {
         let waits = permit.as_ref().map(|permit| permit.waits.clone()).unwrap_or_default();
         let session = tools.as_ref().and_then(|(_, channel)| channel.session()).cloned();
         let held = Held { group: process.group(), session };
-        let driver = Driver::new(launch, initialize, waits.now());
-        let driving = Loop::new(driver, process, pipes, tools, waits, receiver).run();
+        let control = Arc::new(Control::new(pipes.stdin));
+        let mut work = JoinSet::new();
+        let mut sdk = None;
+        if let Some((server, Channel::Sdk(source, Serving { info, tracer, .. }))) = &tools {
+            let (into, incoming, outgoing) = SdkServer::new(&server.name, Arc::clone(&control));
+            sdk = Some(into);
+            let serving = Serving { info: info.clone(), tracer: tracer.clone(), session_id: None };
+            let source = Arc::clone(source);
+            let serving = async move {
+                _ = serve_with(source, serving, incoming, outgoing).await;
+            };
+            work.spawn(serving.in_current_span());
+        }
+        let driving = Loop {
+            driver: Driver::new(launch, initialize, waits.now()),
+            commands: receiver,
+            is_open: true,
+            turn: None,
+            next_turns: VecDeque::new(),
+            callbacks: Callbacks::default(),
+            cancel: CancellationToken::new(),
+            requests: HashMap::new(),
+            waiting: Vec::new(),
+            answers: HashMap::new(),
+            changes: None,
+            process,
+            exited: None,
+            lines: LineReader::with_limit(pipes.stdout, MAX_LINE_BYTES),
+            stderr: Tail::of(pipes.stderr),
+            control,
+            tools,
+            sdk,
+            waits,
+            work,
+        };
         let driving = async move {
             let _permit = permit;
-            driving.await;
+            driving.run().await;
         };
         let task = AbortOnDropHandle::new(tokio::spawn(driving.in_current_span()));
         Self { commands, task, held }
@@ -277,52 +310,6 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(
-        driver: Driver,
-        process: Process,
-        pipes: Pipes,
-        tools: Option<(Arc<ToolServer>, Channel)>,
-        waits: Waits,
-        commands: mpsc::UnboundedReceiver<Command>,
-    ) -> Self {
-        let control = Arc::new(Control::new(pipes.stdin));
-        let mut work = JoinSet::new();
-        let mut sdk = None;
-        if let Some((server, Channel::Sdk(source, serving))) = &tools {
-            let (into, incoming, outgoing) = SdkServer::new(&server.name, Arc::clone(&control));
-            sdk = Some(into);
-            let Serving { info, tracer, .. } = serving;
-            let serving = Serving { info: info.clone(), tracer: tracer.clone(), session_id: None };
-            let source = Arc::clone(source);
-            let serving = async move {
-                _ = serve_with(source, serving, incoming, outgoing).await;
-            };
-            work.spawn(serving.in_current_span());
-        }
-        Self {
-            driver,
-            commands,
-            is_open: true,
-            turn: None,
-            next_turns: VecDeque::new(),
-            callbacks: Callbacks::default(),
-            cancel: CancellationToken::new(),
-            requests: HashMap::new(),
-            waiting: Vec::new(),
-            answers: HashMap::new(),
-            changes: None,
-            process,
-            exited: None,
-            lines: LineReader::with_limit(pipes.stdout, MAX_LINE_BYTES),
-            stderr: Tail::of(pipes.stderr),
-            control,
-            tools,
-            sdk,
-            waits,
-            work,
-        }
-    }
-
     /// Runs turns until the end, then cleans up.
     async fn run(mut self) {
         let mut inputs = VecDeque::from([Input::Started]);

@@ -13,7 +13,7 @@ use crate::cli::Cli;
 use crate::cli::TurnOptions;
 use crate::launch::Launch;
 use crate::model::ClaudeCodeModel;
-use crate::prompt::{Input, Message};
+use crate::prompt::Message;
 use crate::request::Request;
 use crate::response::McpServerStatus;
 use crate::settings::{PermissionMode, Settings};
@@ -154,13 +154,13 @@ impl ConversationBuilder {
 }
 
 impl Conversation {
-    /// Sends a prompt and waits for the answer. Dropping the future interrupts the model.
+    /// Sends a prompt, of a request only that, and waits for the answer. Dropping the future interrupts the model.
     ///
     /// # Errors
     ///
     /// See [`ClaudeCodeError`]. After a timeout or an interrupt the conversation can continue. Once the CLI
     /// has ended, every further call fails.
-    pub async fn send(&mut self, prompt: impl Into<Prompt>) -> Result<ModelResponse, ClaudeCodeError> {
+    pub async fn send(&mut self, prompt: impl Into<Request>) -> Result<ModelResponse, ClaudeCodeError> {
         Ok(self.send_with_metadata(prompt).await?.response)
     }
 
@@ -171,7 +171,7 @@ impl Conversation {
     /// As [`send`](Self::send).
     pub async fn send_with_metadata(
         &mut self,
-        prompt: impl Into<Prompt>,
+        prompt: impl Into<Request>,
     ) -> Result<ResponseWithMetadata, ClaudeCodeError> {
         self.stream(prompt)?.finish().await
     }
@@ -182,8 +182,8 @@ impl Conversation {
     /// # Errors
     ///
     /// When the prompt cannot be sent. A later failure is the stream's last item.
-    pub fn stream(&mut self, prompt: impl Into<Prompt>) -> Result<ResponseStream, ClaudeCodeError> {
-        let request = Request::with_inputs(prompt.into().0).history(self.unsent.iter().cloned());
+    pub fn stream(&mut self, prompt: impl Into<Request>) -> Result<ResponseStream, ClaudeCodeError> {
+        let request = prompt.into().history(self.unsent.iter().cloned());
         request.check()?;
         let line = request.prompt_line(&self.launch, true)?;
         self.unsent.clear();
@@ -264,33 +264,5 @@ impl Conversation {
     /// Ends the conversation and waits until everything is cleaned up.
     pub async fn close(self) {
         self.cli.close().await;
-    }
-}
-
-/// A prompt in a conversation: a text, or several [`Input`]s.
-#[derive(Debug, Clone)]
-pub struct Prompt(Vec<Input>);
-
-impl From<&str> for Prompt {
-    fn from(text: &str) -> Self {
-        Self(vec![Input::text(text)])
-    }
-}
-
-impl From<String> for Prompt {
-    fn from(text: String) -> Self {
-        Self(vec![Input::text(text)])
-    }
-}
-
-impl<const N: usize> From<[Input; N]> for Prompt {
-    fn from(inputs: [Input; N]) -> Self {
-        Self(inputs.into())
-    }
-}
-
-impl From<Vec<Input>> for Prompt {
-    fn from(inputs: Vec<Input>) -> Self {
-        Self(inputs)
     }
 }

@@ -40,7 +40,7 @@ pub use callbacks::permission_update::{
     PermissionDestination, PermissionRule, PermissionUpdate, RuleBehavior,
 };
 pub use callbacks::question::AskRequest;
-pub use conversation::{Conversation, ConversationBuilder, Prompt};
+pub use conversation::{Conversation, ConversationBuilder};
 pub use error::{ClaudeCodeError, ExecutionKind};
 pub use model::{ClaudeCodeModel, DEFAULT_SERVER_NAME};
 pub use names::BUILTIN_TOOLS;

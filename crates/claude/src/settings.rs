@@ -48,9 +48,7 @@ macro_rules! settings {
             /// These settings; unset ones are taken from `base`.
             pub(crate) fn or(self, base: &Self) -> Self {
                 let mut base = base.clone();
-                if self.chooses_conversation() {
-                    base = base.without_conversation();
-                }
+                base.yield_conversation(&self);
                 Self {
                     $($name: self.$name.or(base.$name),)*
                     env: base.env.into_iter().chain(self.env).collect(),
@@ -487,24 +485,13 @@ impl Settings {
         wrong.into_iter().flatten().next().map_or(Ok(()), |reason| Err(ClaudeCodeError::invalid(reason)))
     }
 
-    /// Whether it says which conversation a request belongs to.
-    fn chooses_conversation(&self) -> bool {
-        self.keep_session.is_some()
-            || self.session_id.is_some()
-            || self.continue_conversation.is_some()
-            || self.resume.is_some()
-            || self.fork_session.is_some()
-    }
-
-    fn without_conversation(self) -> Self {
-        let (session_id, resume) = (None, None);
-        Self {
-            keep_session: None,
-            session_id,
-            continue_conversation: None,
-            resume,
-            fork_session: None,
-            ..self
+    /// Forgets the conversation that requests belong to, if `other` says which one it is.
+    fn yield_conversation(&mut self, other: &Self) {
+        let flags = [other.keep_session, other.continue_conversation, other.fork_session];
+        let ids = [&other.session_id, &other.resume];
+        if flags.iter().any(Option::is_some) || ids.into_iter().any(Option::is_some) {
+            (self.keep_session, self.continue_conversation, self.fork_session) = (None, None, None);
+            (self.session_id, self.resume) = (None, None);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
-use toolbridge::model;
+use toolbridge::{Request, model};
 
 use crate::config::prompt;
 use crate::error::{Result, invalid};
@@ -62,8 +62,8 @@ impl Conversation {
 impl Conversation {
     /// Sends a prompt: a JSON list of texts and attachments. The answer arrives through the stream.
     fn stream(&self, py: Python<'_>, prompt_json: &[u8]) -> Result<Stream> {
-        let inputs = prompt(prompt_json)?;
-        let stream = self.with(|open| Ok(open.conversation.stream(inputs)?))?;
+        let request = Request::with_inputs(prompt(prompt_json)?);
+        let stream = self.with(|open| Ok(open.conversation.stream(request)?))?;
         Ok(Stream::new(stream, self.event_loop.clone_ref(py)))
     }
 

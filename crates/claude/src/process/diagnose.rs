@@ -4,12 +4,10 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use tokio::time::timeout;
 use toolbridge_core::ipc::BridgeCommand;
 
 use crate::error::ExecutionKind;
-use crate::process::stderr::Tail;
-use crate::process::{self, Process};
+use crate::process;
 use crate::response::McpServerStatus;
 use crate::tools::Channel;
 use crate::{ClaudeCodeError, Transport};
@@ -55,13 +53,11 @@ pub(crate) async fn broken_guardian(guardian: &Path) -> Option<ClaudeCodeError> 
     const STATUS: i32 = 86;
     let mut command = process::command(Path::new("/bin/sh"), Some(guardian));
     command.arg("-c").arg(format!("exit {STATUS}"));
-    let (mut process, pipes) = match Process::start(command, None) {
-        Ok(started) => started,
+    // One that takes longer may only be slow.
+    let status = match process::output_of(command, None, PATIENCE).await {
+        Ok(output) => output?.0?,
         Err(error) => return Some(error),
     };
-    drop(pipes.stdin);
-    // One that takes longer may only be slow.
-    let status = timeout(PATIENCE, process.exited()).await.ok()??;
     (status.code() != Some(STATUS))
         .then(|| ClaudeCodeError::guardian(format!("`{}` ends with {status}", guardian.display())))
 }
@@ -83,21 +79,15 @@ async fn start(bridge: &BridgeCommand) -> String {
     let name = bridge.command.display();
     let mut command = process::command(&bridge.command, None);
     command.args(&bridge.args).envs(&bridge.env);
-    let (mut process, pipes) = match Process::start(command, None) {
-        Ok(started) => started,
+    let (status, stderr) = match process::output_of(command, None, PATIENCE).await {
+        Ok(Some((status, _, stderr))) => (status, stderr),
+        Ok(None) => return format!("`{name}` does not end when it is started by hand without a client"),
         Err(error) => return error.to_string(),
-    };
-    drop(pipes.stdin);
-    let mut stderr = Tail::of(pipes.stderr);
-    let Ok(status) = timeout(PATIENCE, process.exited()).await else {
-        process.end_now().await;
-        return format!("`{name}` does not end when it is started by hand without a client");
     };
     match status {
         Some(status) if status.success() => format!("`{name}` works when it is started by hand"),
         Some(status) => {
-            let text = stderr.text().await;
-            let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it prints nothing");
+            let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it prints nothing");
             format!("`{name}` ends with {status}: {last}")
         }
         None => format!("the exit status of `{name}` is unknown"),

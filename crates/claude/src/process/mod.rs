@@ -22,6 +22,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process_group};
+use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
 use toolbridge_core::ipc::own_executable;
 use toolbridge_core::process::child::{self, Exit, Pipes};
 use toolbridge_core::process::guard;
@@ -30,6 +32,7 @@ use uuid::Uuid;
 use crate::ClaudeCodeError;
 use crate::error::start_error;
 use crate::process::scratch::ScratchDir;
+use crate::process::stderr::Tail;
 use crate::process::sweep::{MARKER, Mark};
 
 /// How long the CLI may take to exit once its stdin is closed, and again after each signal.
@@ -37,6 +40,9 @@ const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long it may take after each signal if its result is no longer needed.
 const HASTY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How much of a program's output is read.
+const READ_BYTES: u64 = 16 * 1024;
 
 /// How long the rest of the group may take once the CLI itself has exited.
 const REST_PATIENCE: Duration = Duration::from_millis(500);
@@ -87,6 +93,25 @@ pub(crate) fn warn_if_unguarded(command: &Command) {
             );
         });
     }
+}
+
+/// Runs a program to its end: how it ends, and what it writes to stdout and stderr. `None` if it takes longer than
+/// `limit`; it is ended then.
+pub(crate) async fn output_of(
+    command: Command,
+    scratch: Option<ScratchDir>,
+    limit: Duration,
+) -> Result<Option<(Option<ExitStatus>, String, String)>, ClaudeCodeError> {
+    let (mut process, pipes) = Process::start(command, scratch)?;
+    drop(pipes.stdin);
+    let (mut text, mut stdout) = (Vec::new(), pipes.stdout.take(READ_BYTES));
+    let mut stderr = Tail::of(pipes.stderr);
+    let ending = async {
+        _ = stdout.read_to_end(&mut text).await;
+        process.exited().await
+    };
+    let Ok(status) = timeout(limit, ending).await else { return Ok(None) };
+    Ok(Some((status, String::from_utf8_lossy(&text).into_owned(), stderr.text().await)))
 }
 
 impl Process {
@@ -232,7 +257,6 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use rustix::process::{Pid, test_kill_process_group};
-    use tokio::io::AsyncReadExt as _;
 
     use super::*;
 

@@ -3,27 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
-use tokio::io::AsyncReadExt as _;
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
 use toolbridge_core::ipc::session_dir;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
+use crate::process;
 use crate::process::scratch::ScratchDir;
-use crate::process::{self, Process};
 
 /// How long the CLI may take to print its version.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// How much of its output is read.
-const READ_BYTES: u64 = 16 * 1024;
 
 /// A version of the CLI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -135,7 +129,8 @@ async fn guarded_version(path: &Path, guardian: Option<&Path>) -> Result<String,
     // writing them.
     let scratch = ScratchDir::new(&session_dir())?;
     command.arg("--version").env("CLAUDE_CONFIG_DIR", scratch.path());
-    let Some((text, status)) = output_of(command, Some(scratch)).await? else {
+    command.env_remove("CLAUDECODE");
+    let Some((status, text, _)) = process::output_of(command, Some(scratch), PATIENCE).await? else {
         return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
     };
     if let Some(status) = status.filter(|status| !status.success()) {
@@ -146,23 +141,6 @@ async fn guarded_version(path: &Path, guardian: Option<&Path>) -> Result<String,
         None if text.trim().is_empty() => Err(failed("it prints nothing".into())),
         None => Err(failed(format!("it prints `{}`", text.trim()))),
     }
-}
-
-/// Runs the CLI to its end; `None` if that takes too long.
-async fn output_of(
-    mut command: Command,
-    scratch: Option<ScratchDir>,
-) -> Result<Option<(String, Option<ExitStatus>)>, ClaudeCodeError> {
-    command.env_remove("CLAUDECODE");
-    let (mut process, pipes) = Process::start(command, scratch)?;
-    drop(pipes.stdin);
-    let (mut text, mut stdout) = (Vec::new(), pipes.stdout.take(READ_BYTES));
-    let ending = async {
-        _ = stdout.read_to_end(&mut text).await;
-        process.exited().await
-    };
-    let Ok(status) = timeout(PATIENCE, ending).await else { return Ok(None) };
-    Ok(Some((String::from_utf8_lossy(&text).into_owned(), status)))
 }
 
 /// How the CLI at `path` logs in, such as `api_key` or `claude.ai`, and `none` without a login. It only looks for a
@@ -186,8 +164,9 @@ pub async fn cli_login(path: &Path) -> Result<Option<String>, ClaudeCodeError> {
         command.env(proxy, "http://127.0.0.1:9");
     }
     command.env_remove("NO_PROXY").env_remove("no_proxy");
-    let output = output_of(command, None).await?;
-    let status: Option<Status> = output.and_then(|(text, _)| serde_json::from_str(&text).ok());
+    command.env_remove("CLAUDECODE");
+    let output = process::output_of(command, None, PATIENCE).await?;
+    let status: Option<Status> = output.and_then(|(_, text, _)| serde_json::from_str(&text).ok());
     Ok(status.map(|status| match status.auth_method {
         Some(method) if status.logged_in => method,
         _ => if status.logged_in { "unknown" } else { "none" }.into(),
