@@ -121,7 +121,7 @@ enum Command {
 pub(crate) struct Cli {
     commands: mpsc::UnboundedSender<Command>,
     task: AbortOnDropHandle<()>,
-    held: Held,
+    guard: CliGuard,
 }
 
 impl fmt::Debug for Cli {
@@ -131,12 +131,12 @@ impl fmt::Debug for Cli {
 }
 
 /// The CLI's resources outside this process. Dropping it releases them; no runtime is needed.
-struct Held {
+struct CliGuard {
     group: Arc<Group>,
     session: Option<Arc<Session>>,
 }
 
-impl Drop for Held {
+impl Drop for CliGuard {
     fn drop(&mut self) {
         self.group.end();
         // The loop may be doing the same on another thread; this waits until it has finished.
@@ -158,13 +158,13 @@ impl Cli {
         let (commands, receiver) = mpsc::unbounded_channel();
         let waits = permit.as_ref().map(|permit| permit.waits.clone()).unwrap_or_default();
         let session = tools.as_ref().and_then(|(_, channel)| channel.session()).cloned();
-        let held = Held { group: process.group(), session };
+        let guard = CliGuard { group: process.group(), session };
         let control = Arc::new(Control::new(pipes.stdin));
         let mut work = JoinSet::new();
         let mut sdk = None;
         if let Some((server, Channel::Sdk(source, Serving { info, tracer, .. }))) = &tools {
-            let (into, incoming, outgoing) = SdkServer::new(&server.name, Arc::clone(&control));
-            sdk = Some(into);
+            let (outgoing, incoming) = SdkServer::new(&server.name, Arc::clone(&control));
+            sdk = Some(outgoing.clone());
             let serving = Serving { info: info.clone(), tracer: tracer.clone(), session_id: None };
             let source = Arc::clone(source);
             let serving = async move {
@@ -182,7 +182,7 @@ impl Cli {
             cancel: CancellationToken::new(),
             requests: HashMap::new(),
             waiting: Vec::new(),
-            answers: HashMap::new(),
+            running: HashMap::new(),
             changes: None,
             process,
             exited: None,
@@ -199,12 +199,12 @@ impl Cli {
             driving.run().await;
         };
         let task = AbortOnDropHandle::new(tokio::spawn(driving.in_current_span()));
-        Self { commands, task, held }
+        Self { commands, task, guard }
     }
 
     /// Whether it accepts no more turns; the driver may not have noticed yet.
     pub(crate) fn is_over(&self) -> bool {
-        self.commands.is_closed() || self.held.group.has_ended()
+        self.commands.is_closed() || self.guard.group.has_ended()
     }
 
     /// Waits until the CLI accepts a prompt.
@@ -242,7 +242,7 @@ impl Cli {
         began: oneshot::Sender<()>,
     ) -> ResponseStream {
         // A dropped request no longer counts as running, even if its driver has not noticed yet.
-        let (events, stream) = ResponseStream::new(signals.clone(), (self.held, signals.guard()));
+        let (events, stream) = ResponseStream::new(signals.clone(), (self.guard, signals.guard()));
         begin(&self.commands, options.turn(line, signals.guard(), signals, events, Some(began)));
         stream.driven_by(self.task)
     }
@@ -293,7 +293,7 @@ struct Loop {
     /// Callers that wait until the CLI accepts a prompt.
     waiting: Vec<oneshot::Sender<ControlResponse>>,
     /// Requests of the CLI in progress, which it may cancel.
-    answers: HashMap<String, AbortHandle>,
+    running: HashMap<String, AbortHandle>,
     /// Forwards changes of our tool list.
     changes: Option<AbortHandle>,
     process: Process,
@@ -435,15 +435,15 @@ impl Loop {
                     return ControlFlow::Break(Exit::Failed(error));
                 }
             }
-            Action::Answer { id, request } => {
+            Action::Respond { id, request } => {
                 if self.work.len() > MAX_REQUESTS {
                     let reason = format!("it has more than {MAX_REQUESTS} unanswered requests");
                     return ControlFlow::Break(Exit::Failed(ClaudeCodeError::CliResponseParse { reason }));
                 }
-                self.answer(id, request);
+                self.respond(id, request);
             }
-            Action::Withdraw { id } => match (self.answers.remove(&id), &self.sdk) {
-                (Some(answer), _) => answer.abort(),
+            Action::Withdraw { id } => match (self.running.remove(&id), &self.sdk) {
+                (Some(running), _) => running.abort(),
                 (None, Some(sdk)) => sdk.cancel(&id),
                 (None, None) => {}
             },
@@ -455,7 +455,7 @@ impl Loop {
                     _ = reply.send(response.map_err(refused));
                 }
             }
-            Action::End(answer) => self.end_turn(answer.map(|answer| *answer)),
+            Action::End(response) => self.end_turn(response.map(|response| *response)),
             Action::Exit(exit) => return ControlFlow::Break(exit),
         }
         ControlFlow::Continue(())
@@ -479,14 +479,14 @@ impl Loop {
         self.turn = Some(turn);
     }
 
-    fn end_turn(&mut self, answer: Result<ResponseWithMetadata, ClaudeCodeError>) {
+    fn end_turn(&mut self, response: Result<ResponseWithMetadata, ClaudeCodeError>) {
         // A stored span does not close, so it is removed with its turn.
         if let Some((_, channel)) = &self.tools {
             channel.surround_calls(None);
         }
-        self.answers.clear();
+        self.running.clear();
         if let Some(turn) = self.turn.take() {
-            turn.events.end(answer);
+            turn.events.end(response);
         }
     }
 
@@ -496,11 +496,11 @@ impl Loop {
         self.work.spawn(async move { _ = control.write_line(line).await });
     }
 
-    /// Answers a request of the CLI.
-    fn answer(&mut self, id: String, request: CliRequest) {
+    /// Responds to a request of the CLI.
+    fn respond(&mut self, id: String, request: CliRequest) {
         let restrictions = self.driver.restrictions().clone();
         let server = self.tools.as_ref().map(|(server, _)| server.name.clone());
-        let answer = match request {
+        let response = match request {
             CliRequest::Mcp { server, message } => match &self.sdk {
                 Some(sdk) if sdk.name() == server => {
                     if sdk.take(&id, &message) {
@@ -513,37 +513,36 @@ impl Loop {
             CliRequest::Hook { callback_id, input } => {
                 match place_of(&callback_id).and_then(|place| self.callbacks.hooks.get(place)).cloned() {
                     Some(hook) => {
-                        let answer =
-                            async move { hook.answer(&input, &restrictions, server.as_deref()).await };
-                        return self.answer_later(id, answer);
+                        let output = async move { hook.call(&input, &restrictions, server.as_deref()).await };
+                        return self.respond_later(id, output);
                     }
                     None => Err(format!("there is no hook `{callback_id}` here")),
                 }
             }
             CliRequest::Permission(question) => {
                 let can_use_tool = self.callbacks.can_use_tool.clone();
-                return self.answer_later(id, async move {
+                return self.respond_later(id, async move {
                     let permission = decide(can_use_tool, &restrictions, server.as_deref(), &question).await;
-                    permission.to_answer(&question.input)
+                    permission.to_response(&question.input)
                 });
             }
             CliRequest::Question(question) => {
-                return self.answer_later(id, ask(self.callbacks.on_ask.clone(), question));
+                return self.respond_later(id, ask(self.callbacks.on_ask.clone(), question));
             }
             CliRequest::Unknown { subtype } => Err(format!("toolbridge does not answer `{subtype}`")),
         };
-        self.write(response_line(&id, answer));
+        self.write(response_line(&id, response));
     }
 
-    /// Runs a function of this process in a task and sends its answer. The CLI may cancel it.
-    fn answer_later(&mut self, id: String, work: impl Future<Output = Value> + Send + 'static) {
+    /// Runs a function of this process in a task and sends its response. The CLI may cancel it.
+    fn respond_later(&mut self, id: String, work: impl Future<Output = Value> + Send + 'static) {
         let (control, wait, request_id) = (self.control.clone(), self.waits.begin(), id.clone());
         let working = self.work.spawn(async move {
             let _wait = wait;
             let line = response_line(&id, Ok(awaited(work).await));
             _ = control.write_line(line).await;
         });
-        self.answers.insert(request_id, working);
+        self.running.insert(request_id, working);
     }
 
     /// Ends the CLI, then everything that belongs to it, then the turns that have no answer.
@@ -558,8 +557,8 @@ impl Loop {
                 self.end_orderly().await;
                 None
             }
-            Exit::Early(answer) => {
-                self.end_turn(Ok(*answer));
+            Exit::Early(response) => {
+                self.end_turn(Ok(*response));
                 None
             }
             Exit::Unexpected { status, has_greeted, unreadable } => {

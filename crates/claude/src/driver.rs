@@ -24,7 +24,7 @@ use crate::permit::Waited;
 use crate::process::diagnose::{cli_says, not_connected, unknown};
 use crate::protocol::control::{request_line, response_line};
 use crate::protocol::message::{CliRequest, Line, read};
-use crate::protocol::outcome::{Expected, answer};
+use crate::protocol::outcome::{Expected, response_of};
 use crate::response::{Event, McpServerStatus, Started};
 use crate::{ClaudeCodeError, ResponseWithMetadata};
 
@@ -91,9 +91,9 @@ pub(crate) enum Action {
     Message(Bytes),
     /// Pass on an event that came with a line of so many bytes.
     Emit(Event, usize),
-    /// Answer this request of the CLI.
-    Answer { id: String, request: CliRequest },
-    /// The CLI no longer waits for that answer.
+    /// Respond to this request of the CLI.
+    Respond { id: String, request: CliRequest },
+    /// The CLI no longer waits for that response.
     Withdraw { id: String },
     /// The CLI's response to a request of one of its holders.
     Response { id: String, response: Result<RawJson, String> },
@@ -446,11 +446,11 @@ impl Driver {
             Line::Request { id, request: CliRequest::Hook { callback_id, input } }
                 if callback_id == RESTRICTIONS =>
             {
-                let (call, answer) = self.launch.restrictions.before_use(&input, self.server());
+                let (call, response) = self.launch.restrictions.before_use(&input, self.server());
                 self.collected.checked.extend(call);
-                self.actions.push(Action::Write(response_line(&id, Ok(answer))));
+                self.actions.push(Action::Write(response_line(&id, Ok(response))));
             }
-            Line::Request { id, request } => self.actions.push(Action::Answer { id, request }),
+            Line::Request { id, request } => self.actions.push(Action::Respond { id, request }),
             Line::Cancel { id } => self.actions.push(Action::Withdraw { id }),
             Line::Response { id, response } => return self.response(id, response, now),
             Line::Prompt { id, starts } if id == self.prompt_id => {
@@ -464,8 +464,8 @@ impl Driver {
             Line::Result { raw, is_own } => {
                 let is_of_prompt = if self.reports_starts { self.has_started } else { !is_own };
                 if is_of_prompt && self.turn.take().is_some() {
-                    let answer = self.answer_of(&raw);
-                    self.actions.push(Action::End(answer.map(Box::new)));
+                    let response = self.response_of(&raw);
+                    self.actions.push(Action::End(response.map(Box::new)));
                     self.enter(Phase::Ready, now);
                 } else {
                     self.collected.drop_parts();
@@ -565,7 +565,7 @@ impl Driver {
         Ok((!late.is_empty() || !has_ours).then_some(late))
     }
 
-    fn answer_of(&mut self, raw: &RawJson) -> Result<ResponseWithMetadata, ClaudeCodeError> {
+    fn response_of(&mut self, raw: &RawJson) -> Result<ResponseWithMetadata, ClaudeCodeError> {
         let interrupted = match self.phase {
             Phase::Interrupted(reason) => Some(reason),
             _ => None,
@@ -577,11 +577,11 @@ impl Driver {
             login_failed: error.as_deref() == Some("authentication_failed"),
         };
         self.collected.model.clone_from(&model);
-        match answer(raw, parts, model, expected) {
+        match response_of(raw, parts, model, expected) {
             Err(ClaudeCodeError::CliInterrupted { .. }) if interrupted == Some(Reason::Timeout) => {
                 Err(self.timed_out(""))
             }
-            answer => answer,
+            response => response,
         }
     }
 
@@ -745,7 +745,7 @@ mod tests {
                         return format!("write {subtype}");
                     }
                     if line["type"] == "control_response" {
-                        return format!("answer {}", line["response"]["response"]);
+                        return format!("respond {}", line["response"]["response"]);
                     }
                     self.prompt = line["uuid"].as_str().unwrap().into();
                     assert_eq!(line["priority"], "later");
@@ -758,13 +758,13 @@ mod tests {
                 Action::Emit(Event::Part(part), _) => format!("emit {}", part.text().unwrap_or_default()),
                 Action::Emit(Event::Background(_), _) => "emit background".into(),
                 Action::Emit(..) => "emit".into(),
-                Action::Answer { id, .. } => format!("answer {id}"),
+                Action::Respond { id, .. } => format!("respond {id}"),
                 Action::Withdraw { id } => format!("withdraw {id}"),
                 Action::Response { id, response } => format!("response {id} {}", response.is_ok()),
-                Action::End(Ok(answer)) => format!("end {}", answer.response.text()),
+                Action::End(Ok(whole)) => format!("end {}", whole.response.text()),
                 Action::End(Err(error)) => format!("end: {error}"),
                 Action::Exit(Exit::Orderly) => "exit".into(),
-                Action::Exit(Exit::Early(answer)) => format!("exit early {}", answer.response.text()),
+                Action::Exit(Exit::Early(whole)) => format!("exit early {}", whole.response.text()),
                 Action::Exit(Exit::Unexpected { has_greeted, .. }) => {
                     format!("exit of the CLI {has_greeted}")
                 }
@@ -992,7 +992,7 @@ mod tests {
             test.line(&json!({ "type": "assistant", "message": { "content": calls } }));
             if is_checked {
                 let asks = json!({ "type": "control_request", "request_id": "r", "request": hook });
-                assert_eq!(test.line(&asks), ["answer {}"]);
+                assert_eq!(test.line(&asks), ["respond {}"]);
             }
             let done = test.line(&json!({ "type": "user", "message": { "content": results } }));
             let unchecked = "exit: the CLI ran `Bash` without checking its restrictions";
@@ -1004,7 +1004,7 @@ mod tests {
     fn requests_of_the_cli_and_responses_to_others_are_passed_on() {
         let mut test = Test::asked();
         let asks = json!({ "type": "control_request", "request_id": "r", "request": { "subtype": "x" } });
-        assert_eq!(test.line(&asks), ["answer r"]);
+        assert_eq!(test.line(&asks), ["respond r"]);
         assert_eq!(
             test.line(&json!({ "type": "control_cancel_request", "request_id": "r" })),
             ["withdraw r"]

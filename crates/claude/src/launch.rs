@@ -19,7 +19,7 @@ use crate::error::ExecutionKind;
 use crate::process::scratch::ScratchDir;
 use crate::process::version::Version;
 use crate::prompt::Message;
-use crate::protocol::history::{Offered, session};
+use crate::protocol::history::{HistoryTools, session};
 use crate::settings::{NO_HOOKS_VARIABLE, Settings, Skills, Thinking};
 use crate::subagent::Subagent;
 use crate::tools::ServerTools;
@@ -66,7 +66,7 @@ impl Launch {
         let any = self.tools.is_some()
             || self.output_schema.is_some()
             || !self.settings.brings_no_tools(self.strict);
-        session(messages, &Offered { any, name: &|name| self.full_name(name) })
+        session(messages, &HistoryTools { any, name: &|name| self.full_name(name) })
     }
 
     /// The CLI's name for a tool: a tool of this process has the name of its server before its own.

@@ -97,7 +97,7 @@ impl Drop for Wait {
 pub(crate) struct Permits {
     free: Arc<Semaphore>,
     most: usize,
-    held: Arc<Mutex<Vec<Weak<Permit>>>>,
+    taken: Arc<Mutex<Vec<Weak<Permit>>>>,
 }
 
 /// The permission to run a CLI, until this is dropped.
@@ -117,25 +117,25 @@ impl Default for Permits {
 impl Permits {
     pub(crate) fn new(most: usize) -> Self {
         let most = most.min(Semaphore::MAX_PERMITS);
-        Self { free: Arc::new(Semaphore::new(most)), most, held: Arc::default() }
+        Self { free: Arc::new(Semaphore::new(most)), most, taken: Arc::default() }
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<Weak<Permit>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn taken(&self) -> MutexGuard<'_, Vec<Weak<Permit>>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hold(&self, permit: OwnedSemaphorePermit) -> Arc<Permit> {
+    fn record(&self, permit: OwnedSemaphorePermit) -> Arc<Permit> {
         let permit = Arc::new(Permit { waits: Waits::default(), _permit: permit });
-        let mut held = self.held();
-        held.retain(|permit| permit.strong_count() > 0);
-        held.push(Arc::downgrade(&permit));
+        let mut taken = self.taken();
+        taken.retain(|permit| permit.strong_count() > 0);
+        taken.push(Arc::downgrade(&permit));
         permit
     }
 
     /// Takes one that is free.
     pub(crate) fn try_take(&self) -> Option<Arc<Permit>> {
         let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
-        Some(self.hold(permit))
+        Some(self.record(permit))
     }
 
     /// Waits for one.
@@ -161,17 +161,17 @@ impl Permits {
             }
             // The semaphore is never closed.
             if let Ok(Ok(permit)) = timeout_at(due, permit.as_mut()).await {
-                return Ok(self.hold(permit));
+                return Ok(self.record(permit));
             }
         }
     }
 
     /// Since when all CLIs that have one wait for functions of this process, if they do.
     fn all_wait_since(&self) -> Option<Instant> {
-        let held: Vec<_> = self.held().iter().filter_map(Weak::upgrade).collect();
-        let since: Vec<_> = held.iter().map(|permit| permit.waits.since()).collect::<Option<_>>()?;
+        let taken: Vec<_> = self.taken().iter().filter_map(Weak::upgrade).collect();
+        let since: Vec<_> = taken.iter().map(|permit| permit.waits.since()).collect::<Option<_>>()?;
         // One that has just been taken may not be among them yet.
-        since.into_iter().max().filter(|_| held.len() == self.most)
+        since.into_iter().max().filter(|_| taken.len() == self.most)
     }
 }
 

@@ -34,7 +34,7 @@ pub struct ResponseStream {
     signals: Signals,
     /// The request's resources outside this process. Dropping them releases them at once, even if the
     /// driver's runtime is gone.
-    _held: Box<dyn Any + Send + Sync>,
+    _guards: Box<dyn Any + Send + Sync>,
 }
 
 /// Signals that end a request.
@@ -88,12 +88,12 @@ impl Events {
 }
 
 impl ResponseStream {
-    /// Creates a stream and the sender of its events. `held` is dropped with the stream, or earlier.
-    pub(crate) fn new(signals: Signals, held: impl Send + Sync + 'static) -> (Events, Self) {
+    /// Creates a stream and the sender of its events. `guards` are dropped with the stream, or earlier.
+    pub(crate) fn new(signals: Signals, guards: impl Send + Sync + 'static) -> (Events, Self) {
         let (sender, events) = mpsc::unbounded_channel();
         let unread = Arc::<AtomicUsize>::default();
         let stream =
-            Self { events, unread: Arc::clone(&unread), driver: None, signals, _held: Box::new(held) };
+            Self { events, unread: Arc::clone(&unread), driver: None, signals, _guards: Box::new(guards) };
         (Events { events: sender, unread }, stream)
     }
 

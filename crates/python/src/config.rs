@@ -41,8 +41,9 @@ struct RequestConfig {
 
 impl ModelConfig {
     pub(crate) fn parse(json: &[u8]) -> Result<Self, ClaudeCodeError> {
-        serde_json::from_slice(json)
-            .map_err(|error| invalid_request(format!("a setting is invalid: {error}")))
+        // As a value first: the place of an error in our own JSON says nothing.
+        let config = serde_json::from_slice::<Value>(json).and_then(serde_json::from_value);
+        config.map_err(|error| invalid_request(format!("a setting is invalid: {error}")))
     }
 
     pub(crate) fn build(self) -> Result<ClaudeCodeModel, ClaudeCodeError> {

@@ -1,9 +1,12 @@
 //! Runs the CLI as a child process and ensures that neither it nor its descendants outlive this process.
 //!
-//! A guardian process (`toolbridge/guard.rs`) runs between this process and the CLI, and kills all
-//! remaining processes when either of them ends. If no guardian executable is available, only the CLI
-//! itself dies with this process; its descendants are found by process group and by a variable in their
-//! environment.
+//! Three things see to it, because any process can be killed, and none of them notices all of these:
+//!
+//! - This process is killed: the guardian (`process/guard.rs` of the engine), between this process and the CLI, kills
+//!   all that is left. It does the same when the CLI ends.
+//! - This process is killed, and there is no guardian executable: the CLI dies with its parent.
+//! - The guardian or the CLI is killed: this process finds what they have started by the process group, and what has
+//!   left the group by a variable in its environment (`sweep.rs`).
 
 pub(crate) mod diagnose;
 pub(crate) mod locate;

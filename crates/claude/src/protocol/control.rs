@@ -24,8 +24,8 @@ pub(crate) fn request_line(id: &str, request: &Value) -> String {
 }
 
 /// The response to a request of the CLI, as a line.
-pub(crate) fn response_line(id: &str, answer: Result<Value, String>) -> String {
-    let response = match answer {
+pub(crate) fn response_line(id: &str, result: Result<Value, String>) -> String {
+    let response = match result {
         Ok(response) => json!({ "subtype": "success", "request_id": id, "response": response }),
         Err(error) => json!({ "subtype": "error", "request_id": id, "error": error }),
     };
