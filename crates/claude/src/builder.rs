@@ -7,8 +7,9 @@ use serde_json::Value;
 use toolbridge_core::tool::ServerInfo;
 
 use crate::callbacks::Callbacks;
-use crate::model::{ClaudeCodeModel, Inner, Permits};
-use crate::restriction::Restrictions;
+use crate::callbacks::restriction::Restrictions;
+use crate::model::{ClaudeCodeModel, Inner};
+use crate::permit::Permits;
 use crate::settings::Settings;
 use crate::{ClaudeCodeError, Transport};
 

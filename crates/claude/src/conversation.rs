@@ -10,13 +10,13 @@ use toolbridge_core::tool::RawJson;
 
 use crate::callbacks::Callbacks;
 use crate::cli::Cli;
-use crate::driver::TurnOptions;
-use crate::event::McpServerStatus;
+use crate::cli::TurnOptions;
+use crate::launch::Launch;
 use crate::model::ClaudeCodeModel;
-use crate::prompt::{Input, Message};
+use crate::prompt::Message;
 use crate::request::Request;
+use crate::response::McpServerStatus;
 use crate::settings::{PermissionMode, Settings};
-use crate::start::CliSpec;
 use crate::stream::ResponseStream;
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
@@ -44,7 +44,7 @@ type Done = Result<(), ClaudeCodeError>;
 pub struct Conversation {
     cli: Cli,
     model: ClaudeCodeModel,
-    spec: CliSpec,
+    launch: Launch,
     turn: TurnOptions,
     /// Earlier messages, to be sent with the first prompt.
     unsent: Vec<Message>,
@@ -144,24 +144,23 @@ impl ConversationBuilder {
     pub async fn open(self) -> Result<Conversation, ClaudeCodeError> {
         let Self { model, mut request } = self;
         request.until = None;
-        let (mut spec, turn) = model.resolve(&request, true).await?;
-        spec.stays_open = true;
-        let history = spec.history(&request);
-        let cli = model.open(&spec, history.as_deref(), &CancellationToken::new()).await?;
+        let (launch, turn) = model.resolve(&request, true, true).await?;
+        let history = launch.history(&request.history);
+        let cli = model.open(&launch, history.as_deref(), &CancellationToken::new()).await?;
         cli.ready(turn.limit).await?;
         let unsent = if history.is_none() { request.history } else { Vec::new() };
-        Ok(Conversation { cli, model, spec, turn, unsent })
+        Ok(Conversation { cli, model, launch, turn, unsent })
     }
 }
 
 impl Conversation {
-    /// Sends a prompt and waits for the answer. Dropping the future interrupts the model.
+    /// Sends a prompt, of a request only that, and waits for the answer. Dropping the future interrupts the model.
     ///
     /// # Errors
     ///
     /// See [`ClaudeCodeError`]. After a timeout or an interrupt the conversation can continue. Once the CLI
     /// has ended, every further call fails.
-    pub async fn send(&mut self, prompt: impl Into<Prompt>) -> Result<ModelResponse, ClaudeCodeError> {
+    pub async fn send(&mut self, prompt: impl Into<Request>) -> Result<ModelResponse, ClaudeCodeError> {
         Ok(self.send_with_metadata(prompt).await?.response)
     }
 
@@ -172,7 +171,7 @@ impl Conversation {
     /// As [`send`](Self::send).
     pub async fn send_with_metadata(
         &mut self,
-        prompt: impl Into<Prompt>,
+        prompt: impl Into<Request>,
     ) -> Result<ResponseWithMetadata, ClaudeCodeError> {
         self.stream(prompt)?.finish().await
     }
@@ -183,17 +182,12 @@ impl Conversation {
     /// # Errors
     ///
     /// When the prompt cannot be sent. A later failure is the stream's last item.
-    pub fn stream(&mut self, prompt: impl Into<Prompt>) -> Result<ResponseStream, ClaudeCodeError> {
-        let request = Request::with_inputs(prompt.into().0).history(self.unsent.iter().cloned());
+    pub fn stream(&mut self, prompt: impl Into<Request>) -> Result<ResponseStream, ClaudeCodeError> {
+        let request = prompt.into().history(self.unsent.iter().cloned());
         request.check()?;
-        let expand = self.spec.settings.expand_prompts.unwrap_or(false);
-        if !expand {
-            request.check_plain(self.spec.version)?;
-        }
-        let place = self.model.0.running.add();
-        let line = request.to_line(expand, true);
+        let line = request.prompt_line(&self.launch, true)?;
         self.unsent.clear();
-        Ok(self.cli.turn(place, |place, signals, events| self.turn.turn(line, place, signals, events)))
+        Ok(self.cli.turn(&self.turn, line, &self.model.0.running.add()))
     }
 
     /// The conversation's id, available once the first answer has begun. It can be used to resume the
@@ -270,33 +264,5 @@ impl Conversation {
     /// Ends the conversation and waits until everything is cleaned up.
     pub async fn close(self) {
         self.cli.close().await;
-    }
-}
-
-/// A prompt in a conversation: a text, or several [`Input`]s.
-#[derive(Debug, Clone)]
-pub struct Prompt(Vec<Input>);
-
-impl From<&str> for Prompt {
-    fn from(text: &str) -> Self {
-        Self(vec![Input::text(text)])
-    }
-}
-
-impl From<String> for Prompt {
-    fn from(text: String) -> Self {
-        Self(vec![Input::text(text)])
-    }
-}
-
-impl<const N: usize> From<[Input; N]> for Prompt {
-    fn from(inputs: [Input; N]) -> Self {
-        Self(inputs.into())
-    }
-}
-
-impl From<Vec<Input>> for Prompt {
-    fn from(inputs: Vec<Input>) -> Self {
-        Self(inputs)
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
+use crate::callbacks::restriction::canonical;
 use crate::names::{is_plain, is_unknown, misspelt, names, tool_of, unknown};
 use crate::record::display_as_serialized;
-use crate::restriction::canonical;
 use crate::sandbox::Sandbox;
 use crate::subagent::Subagent;
 use crate::{ClaudeCodeError, ClaudeCodeModelBuilder};
@@ -48,9 +48,7 @@ macro_rules! settings {
             /// These settings; unset ones are taken from `base`.
             pub(crate) fn or(self, base: &Self) -> Self {
                 let mut base = base.clone();
-                if self.chooses_conversation() {
-                    base = base.without_conversation();
-                }
+                base.yield_conversation(&self);
                 Self {
                     $($name: self.$name.or(base.$name),)*
                     env: base.env.into_iter().chain(self.env).collect(),
@@ -508,24 +506,13 @@ impl Settings {
         wrong.into_iter().flatten().next().map_or(Ok(()), |reason| Err(ClaudeCodeError::invalid(reason)))
     }
 
-    /// Whether it says which conversation a request belongs to.
-    fn chooses_conversation(&self) -> bool {
-        self.keep_session.is_some()
-            || self.session_id.is_some()
-            || self.continue_conversation.is_some()
-            || self.resume.is_some()
-            || self.fork_session.is_some()
-    }
-
-    fn without_conversation(self) -> Self {
-        let (session_id, resume) = (None, None);
-        Self {
-            keep_session: None,
-            session_id,
-            continue_conversation: None,
-            resume,
-            fork_session: None,
-            ..self
+    /// Forgets the conversation that requests belong to, if `other` says which one it is.
+    fn yield_conversation(&mut self, other: &Self) {
+        let flags = [other.keep_session, other.continue_conversation, other.fork_session];
+        let ids = [&other.session_id, &other.resume];
+        if flags.iter().any(Option::is_some) || ids.into_iter().any(Option::is_some) {
+            (self.keep_session, self.continue_conversation, self.fork_session) = (None, None, None);
+            (self.session_id, self.resume) = (None, None);
         }
     }
 
@@ -707,16 +694,6 @@ mod tests {
                 Settings::default().mcp_server("s", json!(1)),
                 "the entry of MCP server `s` is not a JSON object",
             ),
-            (Settings::default().resume(""), "the session id to resume is empty"),
-            (
-                Settings::default().resume("s").continue_conversation(true),
-                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
-            ),
-            (
-                Settings::default().resume("s").session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
-                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
-                 unless `fork_session` makes a copy",
-            ),
             (
                 Settings::default().agent("a", Subagent::default()),
                 "agent `a`: `description` is missing; it tells the model when to use it",
@@ -729,16 +706,6 @@ mod tests {
                 Settings::default().skills(["pdf", "a),Bash"]),
                 "`a),Bash` is not a valid skill name; use the name of its directory, or `plugin:skill`",
             ),
-            (
-                Settings::default().resume_session_at("m"),
-                "`resume_session_at` needs a conversation that is resumed",
-            ),
-            (Settings::default().resume_drops_turn("m"), "`resume_drops_turn` needs `resume_session_at`"),
-            (
-                Settings::default().fork_session(true),
-                "`fork_session` needs a conversation to copy: `continue_conversation` or `resume`",
-            ),
-            (Settings::default().session_id("x"), "the session id `x` is not a UUID"),
             (
                 Settings::default().thinking(Thinking::Enabled { budget_tokens: 0, display: None }),
                 "`thinking` has 0 tokens; disable it, or give it at least 1",
@@ -757,6 +724,35 @@ mod tests {
             assert_eq!(settings.check().unwrap_err().to_string(), want);
         }
         assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn a_conversation_begins_in_one_way() {
+        let rows = [
+            (Settings::default().resume(""), "the session id to resume is empty"),
+            (
+                Settings::default().resume("s").continue_conversation(true),
+                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
+            ),
+            (
+                Settings::default().resume("s").session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
+                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
+                 unless `fork_session` makes a copy",
+            ),
+            (
+                Settings::default().resume_session_at("m"),
+                "`resume_session_at` needs a conversation that is resumed",
+            ),
+            (Settings::default().resume_drops_turn("m"), "`resume_drops_turn` needs `resume_session_at`"),
+            (
+                Settings::default().fork_session(true),
+                "`fork_session` needs a conversation to copy: `continue_conversation` or `resume`",
+            ),
+            (Settings::default().session_id("x"), "the session id `x` is not a UUID"),
+        ];
+        for (settings, want) in rows {
+            assert_eq!(settings.check().unwrap_err().to_string(), want);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
+use toolbridge::Request;
 use toolbridge::model::{self, Input};
 
 use crate::error::{Result, invalid};
@@ -68,7 +69,7 @@ impl Conversation {
     fn stream(&self, py: Python<'_>, prompt_json: &[u8]) -> Result<Stream> {
         let inputs: Vec<Input> =
             serde_json::from_slice(prompt_json).map_err(|error| invalid_request("prompt", &error))?;
-        let stream = self.with(|open| Ok(open.conversation.stream(inputs)?))?;
+        let stream = self.with(|open| Ok(open.conversation.stream(Request::with_inputs(inputs))?))?;
         Ok(Stream::new(stream, self.event_loop.clone_ref(py)))
     }
 

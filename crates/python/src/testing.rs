@@ -25,12 +25,11 @@ impl Scripted {
     /// Starts one with a script, or with a function that gets each request as JSON and returns a turn of a script.
     #[new]
     fn new(script: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let model = match script.extract::<&str>() {
-            Ok(script) => ScriptedModel::try_start(Script::parse(script).map_err(invalid)?)?,
-            Err(_) => {
-                let function = script.clone().unbind();
-                ScriptedModel::start_with(move |request| answered(&function, request))
-            }
+        let model = if let Ok(script) = script.extract::<&str>() {
+            ScriptedModel::try_start(Script::parse(script).map_err(invalid)?)?
+        } else {
+            let function = script.clone().unbind();
+            ScriptedModel::start_with(move |request| answered(&function, request))
         };
         let (url, environment) = (model.url(), model.environment().into_iter().collect());
         Ok(Self { model: Mutex::new(Own::new(model)), url, environment })
