@@ -338,8 +338,7 @@ async def test_files_are_restored(world: MakeWorld) -> None:
 async def test_a_killed_cli_is_an_error_and_the_conversation_can_be_resumed(world: MakeWorld) -> None:
     here = world("text one\n---\ntext two\n---\ntext three")
     model = here.model()
-    keep = ClaudeCodeModelSettings(claude_code_keep_session=True)
-    async with model.conversation(model_settings=keep) as chat:
+    async with model.conversation(keep_session=True) as chat:
         await chat.send("zebra first")
         for pid in clis(here):
             os.kill(pid, signal.SIGKILL)
@@ -349,8 +348,7 @@ async def test_a_killed_cli_is_an_error_and_the_conversation_can_be_resumed(worl
             await chat.set_model(None)
         session = chat.session_id
     assert session is not None
-    resume = ClaudeCodeModelSettings(claude_code_resume=session)
-    async with model.conversation(model_settings=resume) as chat:
+    async with model.conversation(resume=session) as chat:
         await chat.send("zebra second")
     assert "zebra first" in str(here.requests[-1]["messages"])
 

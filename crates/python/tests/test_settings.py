@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, cast
@@ -92,6 +93,10 @@ async def test_an_unknown_setting_is_an_error(world: MakeWorld, name: str, meant
     with pytest.raises(InvalidRequestError, match=f"there is no setting `{name}`"):
         ClaudeCodeModel(settings=settings)
     assert here.requests == []
+
+
+def test_what_can_be_a_setting_is_no_argument() -> None:
+    assert len(inspect.signature(ClaudeCodeModel).parameters) <= 20
 
 
 class Odd:
