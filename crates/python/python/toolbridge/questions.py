@@ -8,7 +8,6 @@ import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from pydantic import TypeAdapter
@@ -62,7 +61,7 @@ async def ask(message: str, kind: Any = str) -> Answer[Any]:
     call = current_call.get()
     if call is None:
         return Answer("nobody")
-    adapter = _adapter(kind)
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     return _read(adapter, await completed(call.ask, message, _schema(adapter), EventLoop()))
 
 
@@ -85,7 +84,7 @@ def ask_sync(message: str, kind: Any = str) -> Answer[Any]:
     call = current_call.get()
     if call is None:
         return Answer("nobody")
-    adapter = _adapter(kind)
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     answer: Future[bytes] = Future()
 
     def done(value: bytes | None, error: BaseException | None) -> None:
@@ -108,18 +107,6 @@ class _AtOnce:
         self, callback: Callable[..., object], *arguments: Any, context: contextvars.Context
     ) -> None:
         context.run(callback, *arguments)
-
-
-@lru_cache(maxsize=256)
-def _cached(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    try:
-        return _cached(kind)
-    except TypeError:  # not hashable
-        return TypeAdapter(kind)
 
 
 def _schema(adapter: TypeAdapter[Any]) -> bytes:
