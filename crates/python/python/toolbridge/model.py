@@ -22,7 +22,7 @@ from pydantic_ai.native_tools import AbstractNativeTool
 from pydantic_ai.profiles import ModelProfile, ModelProfileSpec
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tool_manager import ToolManager
-from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+from pydantic_ai.toolsets import FunctionToolset
 
 from . import _executable, _native, web
 from ._run_context import current_run_context
@@ -41,7 +41,6 @@ from .settings import (
     DEFAULT_SERVER_NAME,
     DEFAULT_TRANSPORT,
     ClaudeCodeModelSettings,
-    Server,
     ServerInfo,
     TransportType,
     as_json,
@@ -60,20 +59,6 @@ _PROFILE = ModelProfile(
     supports_audio_file_input=False,
     supports_video_input=False,
 )
-
-
-@dataclass(frozen=True)
-class _Given:
-    """The tools that were given to a model or a conversation."""
-
-    toolset: AbstractToolset[Any]
-    documents: Sequence[_native.Documents]
-    servers: Sequence[Server]
-    deps: Any
-
-    @classmethod
-    def of(cls, offered: Offered, deps: Any) -> _Given:
-        return cls(offered.toolset(), offered.documents, offered.servers, deps)
 
 
 @dataclass
@@ -179,7 +164,7 @@ class ClaudeCodeModel(Model[None]):
         super().__init__(settings=own, profile=_profile(profile))
         self._model_name = model_name
         self._hooks = tuple(hooks)
-        self._registered: _Given | None = None
+        self._registered: Offered | None = None
         self._server_name = DEFAULT_SERVER_NAME
         self._transport = DEFAULT_TRANSPORT
         restrictions = [
@@ -253,7 +238,7 @@ class ClaudeCodeModel(Model[None]):
             raise InvalidRequestError(
                 f"there is no transport `{transport}`; there are `auto`, `stdio` and `sdk`"
             )
-        self._registered = None if toolsets is None else _Given.of(Offered.of(toolsets), deps)
+        self._registered = None if toolsets is None else Offered.of(toolsets, deps)
         self._server_name, self._transport = server_name, transport
 
     def get_mcp_servers(self) -> dict[str, dict[str, Any]]:
@@ -378,11 +363,11 @@ class ClaudeCodeModel(Model[None]):
         if resume is not None:
             settings["claude_code_resume"] = resume
         output = Output(output_type)
-        offered = Offered.of(toolsets or [])
-        own: FunctionToolset[Any] = FunctionToolset(offered.tools)
-        offered.toolsets, offered.tools = [*offered.toolsets, own], []
+        given = Offered.of(toolsets or [], deps)
+        own: FunctionToolset[Any] = FunctionToolset(given.tools)
+        given.toolsets, given.tools = [*given.toolsets, own], []
         messages: list[ModelMessage] = [ModelRequest(parts=[], instructions=instructions)]
-        given, parameters = _Given.of(offered, deps), ModelRequestParameters()
+        parameters = ModelRequestParameters()
         async with self._prepared(messages, settings, parameters, given=given, output=output.spec) as ready:
             native = await completed(self._native.open, ready.host, stop=ready.host.stop)
             try:
@@ -425,7 +410,7 @@ class ClaudeCodeModel(Model[None]):
         run_context: RunContext[Any] | None = None,
         *,
         listener: Callable[[dict[str, Any]], None] | None = None,
-        given: _Given | None = None,
+        given: Offered | None = None,
         output: OutputSpec | None = None,
     ) -> AsyncGenerator[_Prepared]:
         """Prepares a request, or a conversation with `given` tools and `output`.
@@ -504,7 +489,7 @@ class ClaudeCodeModel(Model[None]):
         settings: Mapping[str, Any],
         parameters: ModelRequestParameters,
         run: RunContext[Any] | None,
-        given: _Given | None,
+        given: Offered | None,
         stack: AsyncExitStack,
     ) -> list[str] | None:
         """Offers the tools of a request: those that it names, those of its settings, and registered ones.

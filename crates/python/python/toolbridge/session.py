@@ -283,7 +283,7 @@ class Session:
         async with AsyncExitStack() as stack:
             host = Host(is_structured=True, documents=self._offered.documents)
             if self._offered.toolsets:
-                host.add(await manager_of(self._offered.toolset(), _MODEL, self._deps, stack))
+                host.add(await manager_of(self._offered.toolset, _MODEL, self._deps, stack))
             tools = list(self._tools.values())
             ready = [(tool, await served(tool, _MODEL, self._deps)) for tool in tools]
             host.servers = self._started = await start_servers(self._offered.servers, host, stack)

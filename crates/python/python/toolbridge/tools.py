@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self, TypeAlias, get_type_hints
 
 from pydantic_ai import RunContext, Tool
@@ -68,10 +68,12 @@ class Offered:
     documents: list[_native.Documents] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
     tools: list[Tool[Any] | Callable[..., Any]] = field(default_factory=list)
+    deps: Any = None
+    """The dependencies in the context of the toolsets."""
 
     @classmethod
-    def of(cls, toolsets: Toolsets) -> Self:
-        given = cls()
+    def of(cls, toolsets: Toolsets, deps: Any = None) -> Self:
+        given = cls(deps=deps)
         single = AbstractToolset | _native.Documents | Server
         for one in [toolsets] if isinstance(toolsets, single) else toolsets:
             if isinstance(one, AbstractToolset):
@@ -84,6 +86,7 @@ class Offered:
                 given.tools.append(one if isinstance(one, Tool) else as_tool(one))
         return given
 
+    @cached_property
     def toolset(self) -> AbstractToolset[Any]:
         """One toolset with all that Python calls."""
         own = [FunctionToolset(self.tools)] if self.tools else []
