@@ -148,7 +148,7 @@ impl<'a> Stage<'a> {
         _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
         // The version is queried first.
-        let version = r#"[ "$1" = --version ] && { echo 2.1.325; exit; }"#;
+        let version = r#"[ "$1" = --version ] && { echo 2.1.326; exit; }"#;
         let floor = self.programs.floor.display();
         let script = format!("#!/bin/sh\n{version}\nexec '{floor}' relay '{}'\n", socket.display());
         std::fs::write(&cli, script)?;

@@ -10,7 +10,7 @@ from claude_agent_sdk import types
 
 ROOT = Path(__file__).parents[2]
 
-RUST = "\n".join(path.read_text() for path in (ROOT / "crates/claude/src").glob("*.rs"))
+RUST = "\n".join(path.read_text() for path in (ROOT / "crates/claude/src").rglob("*.rs"))
 
 
 def rows() -> dict[str, tuple[str, str, str]]:
@@ -29,11 +29,11 @@ def python_class(file: str, name: str) -> ast.ClassDef:
     return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
-def keys(*names: str) -> set[str]:
+def keys(*names: str, file: str = "setting_types.py") -> set[str]:
     """The keys of typed dictionaries of ours."""
     found = set()
     for name in names:
-        body = python_class("settings.py", name).body
+        body = python_class(file, name).body
         found |= {node.target.id for node in body if isinstance(node, ast.AnnAssign)}
     return found
 
@@ -54,11 +54,13 @@ def test_the_settings_in_the_table_exist() -> None:
     methods = set(re.findall(r"\bfn (\w+)", RUST)) | set(re.findall(r"^ +\w+ (\w+)\(\w+\): ", RUST, re.MULTILINE))
     model = python_class("model.py", "ClaudeCodeModel")
     # Some are for conversations alone.
-    bodies = model.body + python_class("chat.py", "Chat").body
+    bodies = model.body + python_class("conversation.py", "Conversation").body
     functions = [node for node in bodies if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     init = next(node for node in functions if node.name == "__init__")
     arguments = {argument.arg for argument in init.args.args + init.args.kwonlyargs}
-    known = arguments | {node.name for node in functions} | {"output_type"}
+    settings = keys("CLISettings", file="cli_settings.py") | keys("_OwnSettings", file="settings.py")
+    known = {name.removeprefix("claude_code_") for name in settings}
+    known |= arguments | {node.name for node in functions} | {"output_type"}
     for option, (rust, python, _) in rows().items():
         if rust == "refused":
             continue

@@ -38,7 +38,7 @@ pub fn build(project: &Project, profile: &str, out: &Path) -> Result<PathBuf> {
     maturin.args(["-m", "maturin", "build", "--quiet", "--locked", "--profile", profile, "--out"]).arg(out);
     if profile == DEV {
         // It is installed once, on this machine: compressing its executables takes longer than anything else.
-        maturin.args(["--features", "tested", "--compression-method", "stored"]);
+        maturin.args(["--compression-method", "stored"]);
         with_clippy(&mut maturin);
     }
     build_alike(&mut maturin);

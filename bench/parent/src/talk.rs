@@ -41,11 +41,11 @@ pub(crate) async fn talk(cli: &str, runs: usize, python: &str, script: &str) -> 
         let mut took = [0.0; 5];
         took[0] = since(&asked, async { model.request("cold").await.map(drop) }).await?;
         let opening = now();
-        let mut chat = model.conversation().open().await?;
+        let mut conversation = model.conversation().open().await?;
         took[1] = now() - opening;
-        took[2] = since(&asked, async { chat.send("first").await.map(drop) }).await?;
-        took[3] = since(&asked, async { chat.send("second").await.map(drop) }).await?;
-        chat.close().await;
+        took[2] = since(&asked, async { conversation.send("first").await.map(drop) }).await?;
+        took[3] = since(&asked, async { conversation.send("second").await.map(drop) }).await?;
+        conversation.close().await;
         model.keep_warm(1).await?;
         took[4] = since(&asked, async { model.request("warm").await.map(drop) }).await?;
         model.keep_warm(0).await?;

@@ -7,8 +7,9 @@ use serde_json::Value;
 use toolbridge_core::tool::ServerInfo;
 
 use crate::callbacks::Callbacks;
-use crate::model::{ClaudeCodeModel, Inner, Permits};
-use crate::restriction::Restrictions;
+use crate::callbacks::restriction::Restrictions;
+use crate::model::{ClaudeCodeModel, Inner};
+use crate::permit::Permits;
 use crate::settings::Settings;
 use crate::{ClaudeCodeError, Transport};
 
@@ -25,8 +26,6 @@ pub(crate) struct Options {
     pub(crate) clears_env: bool,
     /// The transport that `Auto` selects.
     pub(crate) transport: Transport,
-    pub(crate) strict_mcp_config: Option<bool>,
-    pub(crate) allow_own_tools: Option<bool>,
     pub(crate) restrictions: Restrictions,
     pub(crate) callbacks: Callbacks,
 }
@@ -114,13 +113,6 @@ impl ClaudeCodeModelBuilder {
         self
     }
 
-    /// Sets whether only the MCP servers given here exist (the default), or also those of the user's and
-    /// the project's configuration.
-    pub fn strict_mcp_config(mut self, strict: bool) -> Self {
-        self.options.strict_mcp_config = Some(strict);
-        self
-    }
-
     /// Limits how many requests run at a time, each with its own CLI process. Further requests wait in order,
     /// and their time limit starts when they leave the queue. Dropping or interrupting a waiting request ends
     /// it. CLIs of [`keep_warm`](ClaudeCodeModel::keep_warm) count too, open conversations do not.
@@ -134,13 +126,6 @@ impl ClaudeCodeModelBuilder {
     /// ([`ExecutionKind::Blocked`](crate::ExecutionKind::Blocked)): one of the functions may be waiting for it.
     pub fn max_concurrent_requests(mut self, most: usize) -> Self {
         self.max_concurrent_requests = Some(most);
-        self
-    }
-
-    /// Sets whether the tools of [`set_agent_toolsets`](ClaudeCodeModel::set_agent_toolsets) run without
-    /// asking for permission. The default is true unless [`can_use_tool`](Self::can_use_tool) is set.
-    pub fn allow_own_tools(mut self, allow: bool) -> Self {
-        self.options.allow_own_tools = Some(allow);
         self
     }
 

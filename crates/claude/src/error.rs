@@ -80,13 +80,6 @@ pub enum ClaudeCodeError {
         /// The CLI's version.
         version: String,
     },
-    /// An operation on a stored conversation failed.
-    KeptConversation {
-        /// The conversation's id.
-        session_id: String,
-        /// Why.
-        reason: String,
-    },
     /// The session for the tools could not be started.
     Ipc(IpcError),
     /// The tools cannot be registered under that name.
@@ -120,9 +113,6 @@ impl fmt::Display for ClaudeCodeError {
                     f,
                     "Claude Code {version} would expand `{what}` in the prompt, and has no option to prevent that"
                 )
-            }
-            Self::KeptConversation { session_id, reason } => {
-                write!(f, "conversation `{session_id}`: {reason}")
             }
             Self::Ipc(error) => error.fmt(f),
             Self::Registration(error) => error.fmt(f),
@@ -189,7 +179,7 @@ impl ExecutionKind {
             Self::NoConversation => (
                 "no_conversation",
                 Some(
-                    "keep a conversation when it begins (`Conversation::Keep`), and resume it in the same working \
+                    "keep a conversation when it begins (`keep_session`), and resume it in the same working \
                      directory",
                 ),
             ),
@@ -257,10 +247,9 @@ impl ClaudeCodeError {
             Self::BridgeStartup { .. } => "BridgeStartupError",
             Self::McpServer { .. } => "McpServerError",
             Self::Ipc(error) => error.type_name(),
-            Self::InvalidRequest { .. }
-            | Self::PromptExpansion { .. }
-            | Self::KeptConversation { .. }
-            | Self::Registration(_) => "ClaudeCodeError",
+            Self::InvalidRequest { .. } | Self::PromptExpansion { .. } | Self::Registration(_) => {
+                "ClaudeCodeError"
+            }
         }
     }
 
@@ -307,9 +296,7 @@ impl Hint for ClaudeCodeError {
             }
             Self::Ipc(error) => return error.hint(),
             Self::Registration(error) => return error.hint(),
-            Self::CliInterrupted { .. } | Self::InvalidRequest { .. } | Self::KeptConversation { .. } => {
-                return None;
-            }
+            Self::CliInterrupted { .. } | Self::InvalidRequest { .. } => return None,
         })
     }
 }

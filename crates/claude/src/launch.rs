@@ -1,4 +1,4 @@
-//! Translates settings for the CLI: its command line, environment, files, and first message.
+//! What a CLI is started with: its command line, environment, files, and first message.
 //!
 //! Every user of the machine can read a command line. Possible secrets are therefore not on it: prompts are
 //! in the first message or in files that only this user can read; servers and settings are in such files
@@ -8,17 +8,21 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::ClaudeCodeError;
+use crate::callbacks::hook::HookShape;
+use crate::callbacks::restriction::{RESTRICTIONS, Restrictions};
 use crate::error::ExecutionKind;
-use crate::restriction::RESTRICTIONS;
-use crate::room::Room;
-use crate::settings::{Conversation, NO_HOOKS_VARIABLE, Settings, Skills, Thinking};
-use crate::start::CliSpec;
+use crate::process::scratch::ScratchDir;
+use crate::process::version::Version;
+use crate::prompt::Message;
+use crate::protocol::history::{HistoryTools, session};
+use crate::settings::{NO_HOOKS_VARIABLE, Settings, Skills, Thinking};
 use crate::subagent::Subagent;
-use crate::version::Version;
+use crate::tools::ServerTools;
 
 /// The built-in tools of CLI versions without an option to select them.
 const OLD_BUILTINS: &str = "Task,Bash,BashOutput,KillShell,Glob,Grep,LS,Read,Edit,MultiEdit,Write,NotebookRead,\
@@ -28,350 +32,355 @@ const OLD_BUILTINS: &str = "Task,Bash,BashOutput,KillShell,Glob,Grep,LS,Read,Edi
 /// The variable that holds the name of the client program.
 const CLIENT_APP: &str = "CLAUDE_AGENT_SDK_CLIENT_APP";
 
-/// What a launch depends on besides the [`CliSpec`].
-#[derive(Debug)]
-pub(crate) struct LaunchContext<'a> {
-    pub(crate) room: &'a Room,
-    /// The entry of the toolset's server among the MCP servers.
-    pub(crate) entry: Option<Value>,
+/// Everything that a CLI depends on, except its prompts.
+#[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "they do not depend on each other")]
+pub(crate) struct Launch {
+    pub(crate) cli: PathBuf,
+    pub(crate) version: Version,
+    pub(crate) settings: Settings,
+    /// Whether only the MCP servers given here exist.
+    pub(crate) strict: bool,
+    /// Whether text is streamed as it arrives.
+    pub(crate) partial: bool,
+    /// Whether it takes more than one prompt.
+    pub(crate) stays_open: bool,
+    /// Whether there is a function that decides about tools.
+    pub(crate) asks: bool,
     /// Whether the toolset's tools run without asking for permission.
     pub(crate) allow_own: bool,
-    /// Whether parameters of tools are restricted.
-    pub(crate) restricted: bool,
-    /// The earlier messages, as a session of the CLI.
-    pub(crate) history: Option<&'a str>,
-}
-
-/// How the CLI is started.
-#[derive(Debug)]
-pub(crate) struct Launch {
-    pub(crate) arguments: Vec<OsString>,
-    /// Additional environment variables; variables from the settings override these.
-    pub(crate) env: Vec<(&'static str, OsString)>,
-    pub(crate) directory: Option<PathBuf>,
-    /// The `initialize` request.
-    pub(crate) initialize: Value,
+    pub(crate) hooks: Vec<HookShape>,
+    pub(crate) restrictions: Restrictions,
+    pub(crate) output_schema: Option<Value>,
+    pub(crate) tools: Option<ServerTools>,
+    /// Restricted or built-in tools whose existence only the CLI can confirm.
+    pub(crate) unconfirmed_tools: Vec<String>,
 }
 
 impl Launch {
+    /// The history as a file that the CLI resumes; `None` if it is empty, or if the CLI resumes another one.
+    pub(crate) fn history(&self, messages: &[Message]) -> Option<String> {
+        if self.settings.resumes() {
+            return None;
+        }
+        let any = self.tools.is_some()
+            || self.output_schema.is_some()
+            || !self.settings.brings_no_tools(self.strict);
+        session(messages, &HistoryTools { any, name: &|name| self.full_name(name) })
+    }
+
+    /// The CLI's name for a tool: a tool of this process has the name of its server before its own.
+    fn full_name(&self, tool: &str) -> String {
+        match &self.tools {
+            Some(own) if own.list.get(tool).is_some() => own.full_name(tool),
+            _ => tool.to_owned(),
+        }
+    }
+
+    /// Adds arguments, environment and directory to the command that starts the CLI, and writes the files that it
+    /// reads. `entry` is that of the toolset's server among the MCP servers, `history` the earlier messages as a
+    /// session of the CLI. Returns the `initialize` request.
+    ///
     /// # Errors
     ///
     /// When a file cannot be written, or the settings require a feature that this CLI lacks.
-    pub(crate) fn new(spec: &CliSpec, context: &LaunchContext<'_>) -> Result<Self, ClaudeCodeError> {
-        let settings = &spec.settings;
-        let frame = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
-        let mut launch = Self {
-            arguments: frame.map(Into::into).into(),
-            env: Vec::new(),
-            directory: settings.working_directory.clone(),
-            initialize: json!({ "subtype": "initialize", "hooks": null }),
-        };
-        launch.surroundings(spec, context).map_err(write_error)?;
-        launch.flag("model", settings.model.as_ref());
-        launch.thinking(settings);
-        launch.prompts(spec, context)?;
-        launch.tools(spec, context)?;
-        launch.conversation(spec, context)?;
-        launch.flag("max-turns", settings.max_turns.map(|turns| turns.to_string()));
-        launch.flag("max-budget-usd", settings.max_budget_usd.map(|dollars| dollars.to_string()));
-        launch.servers_and_settings(spec, context)?;
-        launch.arguments.extend(settings.extra_args.iter().flatten().map(Into::into));
-        Ok(launch)
+    pub(crate) fn prepare(
+        &self,
+        command: &mut Command,
+        scratch: &ScratchDir,
+        entry: Option<Value>,
+        history: Option<&str>,
+    ) -> Result<Value, ClaudeCodeError> {
+        self.check_version(history.is_some())?;
+        let settings = &self.settings;
+        let mut initialize = json!({ "subtype": "initialize", "hooks": null });
+        command.args(["--output-format=stream-json", "--input-format=stream-json", "--verbose"]);
+        self.surroundings(command, scratch).map_err(write_error)?;
+        flag(command, "model", settings.model.as_ref());
+        self.thinking(command);
+        self.prompts(command, scratch, &mut initialize).map_err(write_error)?;
+        self.tools(command, &mut initialize);
+        self.conversation(command, scratch, history).map_err(write_error)?;
+        flag(command, "max-turns", settings.max_turns.map(|turns| turns.to_string()));
+        flag(command, "max-budget-usd", settings.max_budget_usd.map(|dollars| dollars.to_string()));
+        self.servers_and_settings(command, scratch, entry)?;
+        command.args(settings.extra_args.iter().flatten());
+        command.envs(&settings.env);
+        Ok(initialize)
     }
 
-    fn flag(&mut self, name: &str, value: Option<impl Into<OsString>>) {
-        // With `=`, because a value may begin with `-`.
-        self.arguments.extend(value.map(|value| {
-            let mut argument = OsString::from(format!("--{name}="));
-            argument.push(value.into());
-            argument
-        }));
+    /// Only a request with a prompt and tools works with every CLI: what an older one would ignore, or do in another
+    /// way, is an error.
+    fn check_version(&self, has_history: bool) -> Result<(), ClaudeCodeError> {
+        let settings = &self.settings;
+        let is_over_sdk = self.tools.as_ref().is_some_and(|tools| tools.transport == crate::Transport::Sdk);
+        let appends = settings.append_system_prompt.is_some() && self.system_prompt().is_none();
+        let needs = [
+            ("agents", !settings.agents.is_empty(), Version::COMPLETE),
+            ("skills", settings.skills.is_some(), Version::WITH_SKILLS),
+            ("sandbox", settings.sandbox.is_some(), Version::COMPLETE),
+            ("append_system_prompt", appends, Version::COMPLETE),
+            ("output_schema", self.output_schema.is_some(), Version::COMPLETE),
+            ("history", has_history, Version::COMPLETE),
+            ("hook", !self.hooks.is_empty(), Version::COMPLETE),
+            ("can_use_tool", self.asks, Version::COMPLETE),
+            ("tool_parameter_restrictions", !self.restrictions.is_empty(), Version::COMPLETE),
+            ("transport sdk", is_over_sdk, Version::COMPLETE),
+        ];
+        let missing = needs.iter().find(|(_, is_used, since)| *is_used && self.version < *since);
+        missing.map_or(Ok(()), |(name, _, since)| {
+            let version = self.version;
+            let reason = format!("Claude Code {version} does not support `{name}`; update it to {since}");
+            Err(ClaudeCodeError::invalid(reason))
+        })
     }
 
-    /// A flag and its value as two arguments, as older versions require for these two flags. The values
-    /// never begin with `-`.
-    fn flag_as_two(&mut self, name: &str, value: impl Into<OsString>) {
-        self.arguments.extend([name.into(), value.into()]);
-    }
-
-    fn thinking(&mut self, settings: &Settings) {
-        self.flag("fallback-model", settings.fallback_model.as_ref());
-        self.flag("effort", settings.effort.as_ref().map(ToString::to_string));
+    fn thinking(&self, command: &mut Command) {
+        let settings = &self.settings;
+        flag(command, "fallback-model", settings.fallback_model.as_ref());
+        flag(command, "effort", settings.effort.as_ref().map(ToString::to_string));
         let display = match &settings.thinking {
             None => None,
             Some(Thinking::Disabled) => {
-                self.flag("thinking", Some("disabled"));
+                flag(command, "thinking", Some("disabled"));
                 None
             }
             Some(Thinking::Adaptive { display }) => {
-                self.flag("thinking", Some("adaptive"));
+                flag(command, "thinking", Some("adaptive"));
                 *display
             }
             Some(Thinking::Enabled { budget_tokens, display }) => {
-                self.flag("max-thinking-tokens", Some(budget_tokens.to_string()));
+                flag(command, "max-thinking-tokens", Some(budget_tokens.to_string()));
                 *display
             }
         };
-        self.flag("thinking-display", display.map(|display| display.to_string()));
-        self.flag("task-budget", settings.task_budget.map(|tokens| tokens.to_string()));
-        self.flag(
-            "betas",
-            settings.betas.as_ref().filter(|names| !names.is_empty()).map(|names| names.join(",")),
-        );
+        flag(command, "thinking-display", display.map(|display| display.to_string()));
+        flag(command, "task-budget", settings.task_budget.map(|tokens| tokens.to_string()));
+        flag(command, "betas", settings.betas.as_deref().and_then(joined));
     }
 
-    /// Sets the CLI's working directory and where it writes other files: in the room, unless they must be
-    /// kept.
-    fn surroundings(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> io::Result<()> {
-        let settings = &spec.settings;
+    /// Sets the CLI's working directory and where it writes other files: in the scratch directory, unless they must
+    /// be kept.
+    fn surroundings(&self, command: &mut Command, scratch: &ScratchDir) -> io::Result<()> {
+        let settings = &self.settings;
+        // Otherwise a CLI started from a CLI's tool would consider itself part of that one.
+        command.env_remove("CLAUDECODE");
+        if !self.restrictions.is_empty() {
+            command.env_remove(NO_HOOKS_VARIABLE);
+        }
         if !settings.is_claude_code() {
-            self.env.push(("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1".into()));
+            command.env("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1");
         }
         if !settings.offers_builtin("ToolSearch") {
             // Otherwise tools would be hidden behind a search tool that the model does not have.
-            self.env.push(("ENABLE_TOOL_SEARCH", "false".into()));
+            command.env("ENABLE_TOOL_SEARCH", "false");
         }
         if !settings.keeps_session() {
-            self.env.push(("CLAUDE_CODE_TMPDIR", context.room.dir("tmp")?.into()));
+            command.env("CLAUDE_CODE_TMPDIR", scratch.dir("tmp")?);
         }
-        self.env.extend(settings.client_app.as_ref().map(|name| (CLIENT_APP, name.into())));
+        settings.client_app.as_ref().map(|name| command.env(CLIENT_APP, name));
         if settings.enable_file_checkpointing == Some(true) {
-            self.env.push(("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true".into()));
+            command.env("CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING", "true");
             // A prompt has an id only if the CLI repeats it.
-            self.arguments.push("--replay-user-messages".into());
+            command.arg("--replay-user-messages");
         }
-        if !spec.stays_open || settings.waits_for_agents() {
+        if !self.stays_open || settings.waits_for_agents() {
             // A request ends with its answer, and what runs in the background would be lost.
-            self.env.push(("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1".into()));
+            command.env("CLAUDE_CODE_DISABLE_BACKGROUND_TASKS", "1");
         }
         for directory in settings.add_dirs.iter().flatten() {
-            self.flag("add-dir", Some(directory));
+            flag(command, "add-dir", Some(directory));
         }
         for directory in settings.plugins.iter().flatten() {
-            self.flag("plugin-dir", Some(directory));
+            flag(command, "plugin-dir", Some(directory));
         }
-        if settings.needs_no_directory(spec.strict) {
+        if settings.needs_no_directory(self.strict) {
             // For the logs of its servers. Not with other servers or tools, whose caches would be lost.
-            self.env.push(("XDG_CACHE_HOME", context.room.dir("cache")?.into()));
-            self.directory.get_or_insert_with(|| context.room.home().into());
+            command.env("XDG_CACHE_HOME", scratch.dir("cache")?).current_dir(scratch.home());
         }
+        settings.working_directory.as_ref().map(|directory| command.current_dir(directory));
         Ok(())
     }
 
-    fn prompts(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
-        let settings = &spec.settings;
-        let version = spec.version;
-        let is_coding = settings.coding_prompt.unwrap_or(settings.is_claude_code());
-        let system = settings.system_prompt.clone().or((!is_coding).then(String::new));
-        let append = settings.append_system_prompt.clone();
+    /// The system prompt; `None` is the CLI's own.
+    fn system_prompt(&self) -> Option<&str> {
+        let is_coding = self.settings.coding_prompt.unwrap_or(self.settings.is_claude_code());
+        self.settings.system_prompt.as_deref().or((!is_coding).then_some(""))
+    }
+
+    fn prompts(&self, command: &mut Command, scratch: &ScratchDir, initialize: &mut Value) -> io::Result<()> {
+        let settings = &self.settings;
+        let (system, append) = (self.system_prompt(), settings.append_system_prompt.as_deref());
         if settings.exclude_dynamic_sections == Some(true) {
-            self.arguments.push("--exclude-dynamic-system-prompt-sections".into());
+            command.arg("--exclude-dynamic-system-prompt-sections");
         }
         let snapshot = settings.system_prompt_snapshot.map(|keep| if keep { "on" } else { "off" });
-        self.flag("system-prompt-snapshot", snapshot);
-        if version >= Version::WITH_EARLY_PROMPTS {
-            let members = [
-                ("systemPrompt", system.map(Value::from)),
-                ("appendSystemPrompt", append.map(Value::from)),
-                ("jsonSchema", spec.output_schema.clone().map(without_draft)),
-            ];
-            for (name, value) in members.into_iter().filter_map(|(name, value)| Some((name, value?))) {
-                self.initialize[name] = value;
+        flag(command, "system-prompt-snapshot", snapshot);
+        if self.version < Version::COMPLETE {
+            let Some(system) = system else { return Ok(()) };
+            let text = [system, append.unwrap_or_default()].join("\n\n");
+            match text.trim() {
+                "" => flag(command, "system-prompt", Some("")),
+                text => flag(command, "system-prompt-file", Some(scratch.file("system-prompt.txt", text)?)),
             }
             return Ok(());
         }
-        if spec.output_schema.is_some() {
-            let reason = format!("Claude Code {version} does not support output schemas; update it");
-            return Err(ClaudeCodeError::invalid(reason));
-        }
-        let Some(system) = system else {
-            return append.map_or(Ok(()), |_| {
-                Err(ClaudeCodeError::invalid(format!(
-                    "Claude Code {version} accepts `append_system_prompt` only on the command line, where every \
-                     user can read it; update it, or set `system_prompt`"
-                )))
-            });
-        };
-        let parts = [Some(system), append].into_iter().flatten().filter(|part| !part.is_empty());
-        let text = parts.collect::<Vec<_>>().join("\n\n");
-        if text.is_empty() {
-            self.flag("system-prompt", Some(""));
-        } else {
-            let file = context.room.file("system-prompt.txt", &text).map_err(write_error)?;
-            self.flag("system-prompt-file", Some(file));
+        let members = [
+            ("systemPrompt", system.map(Value::from)),
+            ("appendSystemPrompt", append.map(Value::from)),
+            ("jsonSchema", self.output_schema.clone().map(without_draft)),
+        ];
+        for (name, value) in members.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            initialize[name] = value;
         }
         Ok(())
     }
 
-    fn tools(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
-        let settings = &spec.settings;
-        self.agents(spec)?;
-        let rules = |rules: Vec<String>| (!rules.is_empty()).then(|| rules.join(","));
+    fn tools(&self, command: &mut Command, initialize: &mut Value) {
+        let settings = &self.settings;
+        if let Some(Skills::Only(names)) = &settings.skills {
+            initialize["skills"] = json!(names);
+        }
+        if !settings.agents.is_empty() {
+            let entry = |agent: &Subagent| agent.to_cli(|tool| self.full_name(tool));
+            let agents = settings.agents.iter().map(|(name, agent)| (name.clone(), entry(agent)));
+            initialize["agents"] = agents.collect();
+        }
         let mut allowed = settings.allowed_tools.clone().unwrap_or_default();
         allowed.extend(settings.skills.iter().flat_map(Skills::rules));
-        let own = spec.tools.as_ref().filter(|_| context.allow_own);
+        let own = self.tools.as_ref().filter(|_| self.allow_own);
         allowed.extend(own.map(|tools| format!("mcp__{}", tools.server)));
-        self.flag("allowedTools", rules(allowed));
+        flag(command, "allowedTools", joined(&allowed));
         let mut disallowed = settings.disallowed_tools.clone().unwrap_or_default();
         match settings.offered_builtins() {
-            Some(names) if spec.version >= Version::WITH_TOOLS => self.flag("tools", Some(names.join(","))),
+            Some(names) if self.version >= Version::WITH_TOOLS => {
+                flag(command, "tools", Some(names.join(",")));
+            }
             Some(_) => {
                 let others = OLD_BUILTINS.split(',').filter(|name| !settings.offers_builtin(name));
                 disallowed.extend(others.map(Into::into));
             }
             None => {}
         }
-        self.flag("disallowedTools", rules(disallowed));
-        self.flag("permission-mode", settings.permission_mode.as_ref().map(ToString::to_string));
-        self.flag("permission-prompt-tool", spec.asks.then_some("stdio"));
+        flag(command, "disallowedTools", joined(&disallowed));
+        flag(command, "permission-mode", settings.permission_mode.as_ref().map(ToString::to_string));
+        flag(command, "permission-prompt-tool", self.asks.then_some("stdio"));
         let mut hooks: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        if context.restricted {
+        if !self.restrictions.is_empty() {
             // Without a matcher: the tools are selected here, by their exact names.
             hooks.insert("PreToolUse".into(), vec![json!({ "hookCallbackIds": [RESTRICTIONS] })]);
         }
-        for (place, hook) in spec.hooks.iter().enumerate() {
+        for (place, hook) in self.hooks.iter().enumerate() {
             hooks.entry(hook.event.to_string()).or_default().push(hook.to_cli(place));
         }
         if !hooks.is_empty() {
-            self.initialize["hooks"] = json!(hooks);
+            initialize["hooks"] = json!(hooks);
         }
-        Ok(())
     }
 
-    /// Options that an older CLI would silently ignore.
-    fn agents(&mut self, spec: &CliSpec) -> Result<(), ClaudeCodeError> {
-        let settings = &spec.settings;
-        let known = [
-            ("agents", !settings.agents.is_empty(), Version::WITH_AGENTS),
-            ("skills", settings.skills.is_some(), Version::WITH_SKILLS),
-            ("sandbox", settings.sandbox.is_some(), Version::WITH_STRICT_SANDBOX),
-        ];
-        if let Some((name, _, since)) =
-            known.iter().find(|(_, is_set, since)| *is_set && spec.version < *since)
-        {
-            let reason =
-                format!("Claude Code {} does not support `{name}`; update it to {since}", spec.version);
-            return Err(ClaudeCodeError::invalid(reason));
+    fn conversation(
+        &self,
+        command: &mut Command,
+        scratch: &ScratchDir,
+        history: Option<&str>,
+    ) -> io::Result<()> {
+        let settings = &self.settings;
+        if settings.continue_conversation == Some(true) {
+            command.arg("--continue");
         }
-        if let Some(Skills::Only(names)) = &settings.skills {
-            self.initialize["skills"] = json!(names);
+        flag(command, "resume", settings.resume.as_ref());
+        if let Some(history) = history {
+            flag(command, "resume", Some(scratch.file("history.jsonl", history)?));
         }
-        if !settings.agents.is_empty() {
-            let entry = |agent: &Subagent| agent.to_cli(|tool| spec.full_name(tool));
-            let agents = settings.agents.iter().map(|(name, agent)| (name.clone(), entry(agent)));
-            self.initialize["agents"] = agents.collect();
+        // A history too: otherwise a kept conversation would be stored next to its file.
+        if settings.fork_session == Some(true) || history.is_some() {
+            command.arg("--fork-session");
         }
-        Ok(())
-    }
-
-    fn conversation(&mut self, spec: &CliSpec, context: &LaunchContext<'_>) -> Result<(), ClaudeCodeError> {
-        let settings = &spec.settings;
-        let forks = match &settings.conversation {
-            None | Some(Conversation::New) => false,
-            Some(Conversation::Keep { session_id }) => {
-                self.flag("session-id", session_id.as_ref());
-                false
-            }
-            Some(Conversation::Continue { fork }) => {
-                self.arguments.push("--continue".into());
-                *fork
-            }
-            Some(Conversation::Resume { session_id, fork }) => {
-                self.flag("resume", Some(session_id));
-                *fork
-            }
-        };
-        if let Some(history) = context.history {
-            // As a fork; otherwise a kept conversation would be stored next to this file.
-            self.flag("resume", Some(context.room.file("history.jsonl", history).map_err(write_error)?));
-        }
-        self.arguments.extend((forks || context.history.is_some()).then(|| "--fork-session".into()));
-        self.flag("session-id", settings.fork_session_id.as_ref());
-        self.flag("resume-session-at", settings.resume_session_at.as_ref());
-        self.flag("resume-drops-turn", settings.resume_drops_turn.as_ref());
-        if settings.keeps_session() {
-            tracing::info!("the CLI keeps this conversation on disk");
-        } else if spec.version >= Version::WITHOUT_TRANSCRIPT {
-            self.arguments.push("--no-session-persistence".into());
-        } else {
-            tracing::warn!(version = %spec.version, "this Claude Code keeps a transcript of every request; a newer one does not");
+        flag(command, "session-id", settings.session_id.as_ref());
+        flag(command, "resume-session-at", settings.resume_session_at.as_ref());
+        flag(command, "resume-drops-turn", settings.resume_drops_turn.as_ref());
+        if !settings.keeps_session() && self.version >= Version::WITHOUT_TRANSCRIPT {
+            command.arg("--no-session-persistence");
         }
         Ok(())
     }
 
     fn servers_and_settings(
-        &mut self,
-        spec: &CliSpec,
-        context: &LaunchContext<'_>,
+        &self,
+        command: &mut Command,
+        scratch: &ScratchDir,
+        entry: Option<Value>,
     ) -> Result<(), ClaudeCodeError> {
-        let settings = &spec.settings;
+        let settings = &self.settings;
+        // These two flags and their values are two arguments each, as older versions require. The values never begin
+        // with `-`.
         if let Some(sources) = settings.read_sources() {
-            self.flag_as_two("--setting-sources", sources.join(","));
+            command.args(["--setting-sources", &sources.join(",")]);
         }
-        let has_others = settings.read_sources().is_none_or(|sources| !sources.is_empty());
-        let decides = context.restricted || spec.asks;
-        if decides && has_others && spec.version < Version::WITH_SAFE_HOOKS {
-            return Err(ClaudeCodeError::invalid(format!(
-                "Claude Code {} lets hooks and skills of settings files bypass restrictions and `can_use_tool`; \
-                 update it, or remove `setting_sources`",
-                spec.version
-            )));
-        }
-        if let Some(whole) = cli_settings(spec, context) {
+        if let Some(whole) = self.cli_settings() {
             if settings.has_argument("--settings") {
                 return Err(ClaudeCodeError::invalid(
                     "`--settings` in `extra_args` would replace settings that this request needs; \
                      use `cli_settings` instead",
                 ));
             }
-            self.flag_as_two(
-                "--settings",
-                context.room.file("settings.json", &whole.to_string()).map_err(write_error)?,
-            );
+            let file = scratch.file("settings.json", &whole.to_string()).map_err(write_error)?;
+            command.arg("--settings").arg(file);
         }
         let mut servers = settings.mcp_servers.clone();
-        servers.extend(spec.tools.as_ref().map(|tools| tools.server.clone()).zip(context.entry.clone()));
+        servers.extend(self.tools.as_ref().map(|tools| tools.server.clone()).zip(entry));
         if !servers.is_empty() {
             let config = json!({ "mcpServers": servers }).to_string();
-            self.flag("mcp-config", Some(context.room.file("mcp.json", &config).map_err(write_error)?));
+            flag(command, "mcp-config", Some(scratch.file("mcp.json", &config).map_err(write_error)?));
         }
-        self.arguments.extend(spec.strict.then(|| "--strict-mcp-config".into()));
         let more = [
-            (spec.partial, "--include-partial-messages"),
+            (self.strict, "--strict-mcp-config"),
+            (self.partial, "--include-partial-messages"),
             (settings.include_hook_events == Some(true), "--include-hook-events"),
             (settings.forward_subagent_text == Some(true), "--forward-subagent-text"),
         ];
-        self.arguments.extend(more.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.into()));
+        command.args(more.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag));
         Ok(())
+    }
+
+    /// The user's settings, plus overrides that prevent bypassing decisions made here.
+    fn cli_settings(&self) -> Option<Value> {
+        let mut whole = self.settings.cli_settings.clone().unwrap_or_else(|| json!({}));
+        if let Some(sandbox) = &self.settings.sandbox {
+            let mut sandbox = sandbox.clone();
+            // Otherwise the CLI would continue without a sandbox and only print a warning.
+            sandbox.fail_if_unavailable.get_or_insert(true);
+            whole["sandbox"] = json!(sandbox);
+        }
+        let restricted = !self.restrictions.is_empty();
+        if restricted || self.asks {
+            // A skill's shell lines run without a permission request and without hooks.
+            whole["disableSkillShellExecution"] = json!(true);
+        }
+        if restricted {
+            // Another hook may change the arguments after our check. Ours still runs.
+            whole["disableAllHooks"] = json!(true);
+            // In this mode no hook runs at all, and settings files can enable it.
+            match whole.get_mut("env").and_then(Value::as_object_mut) {
+                Some(env) => _ = env.insert(NO_HOOKS_VARIABLE.into(), json!("0")),
+                None => whole["env"] = json!({ NO_HOOKS_VARIABLE: "0" }),
+            }
+        }
+        whole.as_object().is_some_and(|all| !all.is_empty()).then_some(whole)
     }
 }
 
-/// The user's settings, plus overrides that prevent bypassing decisions made here.
-fn cli_settings(spec: &CliSpec, context: &LaunchContext<'_>) -> Option<Value> {
-    let mut whole = spec.settings.cli_settings.clone().unwrap_or_else(|| json!({}));
-    if let Some(sandbox) = &spec.settings.sandbox {
-        let mut sandbox = sandbox.clone();
-        // Otherwise the CLI would continue without a sandbox and only print a warning.
-        sandbox.fail_if_unavailable.get_or_insert(true);
-        whole["sandbox"] = json!(sandbox);
-    }
-    if context.restricted || spec.asks {
-        // A skill's shell lines run without a permission request and without hooks.
-        whole["disableSkillShellExecution"] = json!(true);
-    }
-    if context.restricted {
-        // Another hook may change the arguments after our check. Our hook still runs if the CLI can
-        // distinguish it.
-        if spec.version >= Version::WITH_SAFE_HOOKS {
-            whole["disableAllHooks"] = json!(true);
-        }
-        // In this mode no hook runs at all, and settings files can enable it.
-        match whole.get_mut("env").and_then(Value::as_object_mut) {
-            Some(env) => _ = env.insert(NO_HOOKS_VARIABLE.into(), json!("0")),
-            None => whole["env"] = json!({ NO_HOOKS_VARIABLE: "0" }),
-        }
-    }
-    whole.as_object().is_some_and(|all| !all.is_empty()).then_some(whole)
+fn flag(command: &mut Command, name: &str, value: Option<impl Into<OsString>>) {
+    // With `=`, because a value may begin with `-`.
+    command.args(value.map(|value| {
+        let mut argument = OsString::from(format!("--{name}="));
+        argument.push(value.into());
+        argument
+    }));
+}
+
+fn joined(names: &[String]) -> Option<String> {
+    (!names.is_empty()).then(|| names.join(","))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is the end of a `map_err`")]
@@ -391,48 +400,47 @@ mod tests {
     use toolbridge_core::tool::{RawJson, ToolList, ToolSpec};
 
     use super::*;
-    use crate::hook::{HookEvent, HookShape};
-    use crate::offer::Described;
+    use crate::callbacks::hook::HookEvent;
     use crate::{Effort, PermissionMode, Sandbox, SandboxNetwork, ThinkingDisplay, Transport};
 
     const FRAME: [&str; 3] = ["--output-format=stream-json", "--input-format=stream-json", "--verbose"];
 
-    /// The content of a launch, with `ROOM` for the room's path.
+    /// The content of a launch, with `SCRATCH` for the scratch directory's path.
     struct Launched {
         arguments: Vec<String>,
         initialize: Value,
-        env: Vec<(&'static str, String)>,
+        env: Vec<(String, String)>,
         directory: Option<PathBuf>,
         files: Vec<(String, String)>,
     }
 
+    /// A launch with the entry of our server, and a history.
+    struct Asked(Launch, Option<Value>, Option<&'static str>);
+
     fn launch_of(
         version: &str,
         settings: &Settings,
-        change: impl FnOnce(&mut CliSpec, &mut LaunchContext<'_>),
+        change: impl FnOnce(&mut Asked),
     ) -> Result<Launched, String> {
         let base = tempfile::tempdir().unwrap();
-        let room = Room::new(base.path()).unwrap();
-        let mut spec = CliSpec {
-            cli: PathBuf::new(),
+        let scratch = ScratchDir::new(base.path()).unwrap();
+        let launch = Launch {
             version: version.parse().unwrap(),
             settings: settings.clone(),
             strict: true,
-            partial: false,
             stays_open: true,
-            asks: false,
-            hooks: Vec::new(),
-            output_schema: None,
-            tools: None,
-            unconfirmed_tools: Vec::new(),
+            allow_own: true,
+            ..Launch::default()
         };
-        let mut context =
-            LaunchContext { room: &room, entry: None, allow_own: true, restricted: false, history: None };
-        change(&mut spec, &mut context);
-        let launch = Launch::new(&spec, &context).map_err(|error| error.to_string())?;
-        let inside = room.file("x", "").unwrap().parent().unwrap().to_owned();
+        let mut asked = Asked(launch, None, None);
+        change(&mut asked);
+        let mut command = Command::new("claude");
+        let Asked(launch, entry, history) = asked;
+        let prepared = launch.prepare(&mut command, &scratch, entry, history);
+        let initialize = prepared.map_err(|error| error.to_string())?;
+        let inside = scratch.file("x", "").unwrap().parent().unwrap().to_owned();
         let prefix = inside.display().to_string();
-        let text = |value: &OsString| value.to_str().unwrap().replace(&prefix, "ROOM");
+        let text = |value: &std::ffi::OsStr| value.to_str().unwrap().replace(&prefix, "SCRATCH");
         let mut files: Vec<_> = std::fs::read_dir(&inside)
             .unwrap()
             .map(|entry| entry.unwrap())
@@ -442,22 +450,25 @@ mod tests {
             })
             .collect();
         files.sort();
-        let arguments: Vec<_> = launch.arguments.iter().map(text).collect();
+        let arguments: Vec<_> = command.get_args().map(text).collect();
         assert_eq!(arguments[..3], FRAME);
+        let directory = command.get_current_dir();
         Ok(Launched {
             arguments: arguments[3..].to_vec(),
-            initialize: launch.initialize,
-            env: launch.env.iter().map(|(name, value)| (*name, text(value))).collect(),
-            directory: launch
-                .directory
-                .map(|path| path.strip_prefix(room.home()).unwrap_or(&path).to_owned()),
+            initialize,
+            env: command.get_envs().filter_map(|(name, value)| Some((text(name), text(value?)))).collect(),
+            directory: directory.map(|path| path.strip_prefix(scratch.home()).unwrap_or(path).to_owned()),
             files,
         })
     }
 
-    fn described(tools: &[ToolSpec]) -> Described {
+    fn described(tools: &[ToolSpec]) -> ServerTools {
         let list = ToolList::of(tools.iter());
-        Described { server: "tools".into(), transport: Transport::Stdio, list, may_change: false }
+        ServerTools { server: "tools".into(), transport: Transport::Stdio, list, may_change: false }
+    }
+
+    fn restricted() -> Restrictions {
+        Restrictions::new([("Bash".into(), "command".into(), json!({}))]).unwrap()
     }
 
     /// A JSON file written by a launch.
@@ -465,12 +476,15 @@ mod tests {
         (name.into(), content.to_string())
     }
 
-    fn variables(want: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
-        want.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+    fn variables(want: &[(&str, &str)]) -> Vec<(String, String)> {
+        let mut all: Vec<_> =
+            want.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        all.sort();
+        all
     }
 
     fn launch(settings: &Settings) -> Launched {
-        launch_of("2.1.325", settings, |_, _| ()).unwrap()
+        launch_of("2.1.325", settings, |_| ()).unwrap()
     }
 
     #[track_caller]
@@ -494,8 +508,8 @@ mod tests {
             variables(&[
                 ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
                 ("ENABLE_TOOL_SEARCH", "false"),
-                ("CLAUDE_CODE_TMPDIR", "ROOM/tmp"),
-                ("XDG_CACHE_HOME", "ROOM/cache"),
+                ("CLAUDE_CODE_TMPDIR", "SCRATCH/tmp"),
+                ("XDG_CACHE_HOME", "SCRATCH/cache"),
             ])
         );
         assert_eq!(launched.directory.as_deref(), Some(std::path::Path::new("")));
@@ -505,7 +519,7 @@ mod tests {
     #[test]
     fn claude_code_enables_everything() {
         let launched =
-            launch_of("2.1.325", &Settings::default().claude_code(true), |spec, _| spec.strict = false)
+            launch_of("2.1.325", &Settings::default().claude_code(true), |asked| asked.0.strict = false)
                 .unwrap();
         assert_eq!(launched.arguments, [""; 0]);
         assert_eq!((launched.env, launched.directory, launched.files), (vec![], None, vec![]));
@@ -528,21 +542,20 @@ mod tests {
             &set().permission_mode(PermissionMode::AcceptEdits).max_turns(2).max_budget_usd(0.5),
             &["--permission-mode=acceptEdits", "--max-turns=2", "--max-budget-usd=0.5", strict],
         );
-        check(&set().conversation(Conversation::Continue { fork: false }), &["--continue", strict]);
-        let resume = Conversation::Resume { session_id: "s".into(), fork: true };
-        check(&set().conversation(resume), &["--resume=s", "--fork-session", strict]);
+        check(&set().continue_conversation(true), &["--continue", strict]);
+        check(&set().resume("s").fork_session(true), &["--resume=s", "--fork-session", strict]);
         check(
             &set().setting_sources(["user"]).extra_args(["--debug"]),
             &["--setting-sources", "user", strict, "--debug"],
         );
         let launched =
-            launch_of("2.1.325", &set(), |spec, _| (spec.asks, spec.partial) = (true, true)).unwrap();
+            launch_of("2.1.325", &set(), |asked| (asked.0.asks, asked.0.partial) = (true, true)).unwrap();
         assert_eq!(
             launched.arguments,
             [
                 "--permission-prompt-tool=stdio",
                 "--settings",
-                "ROOM/settings.json",
+                "SCRATCH/settings.json",
                 strict,
                 "--include-partial-messages"
             ]
@@ -576,9 +589,12 @@ mod tests {
             &set().include_hook_events(true).forward_subagent_text(true),
             &[strict, "--include-hook-events", "--forward-subagent-text"],
         );
-        let resume = Conversation::Resume { session_id: "s".into(), fork: true };
-        let at =
-            set().conversation(resume).fork_session_id("f").resume_session_at("m").resume_drops_turn("p");
+        let at = set()
+            .resume("s")
+            .fork_session(true)
+            .session_id("f")
+            .resume_session_at("m")
+            .resume_drops_turn("p");
         check(
             &at,
             &[
@@ -604,8 +620,8 @@ mod tests {
             matcher: matcher.into(),
         };
         let hooks = [shape("PreToolUse", "Bash|Write"), shape("Stop", "*"), shape("UnknownEvent", "")];
-        let launched = launch_of("2.1.325", &Settings::default(), |spec, context| {
-            (context.restricted, spec.hooks) = (true, hooks.into());
+        let launched = launch_of("2.1.325", &Settings::default(), |asked| {
+            (asked.0.restrictions, asked.0.hooks) = (restricted(), hooks.into());
         });
         let want = json!({
             "PreToolUse": [
@@ -626,8 +642,8 @@ mod tests {
         let settings = Settings::default().agent("none", none).agent("some", some).agent("all", all);
         let own = [ToolSpec::new("add", "Adds", RawJson::empty_object())];
         let launch = |version: &str| {
-            launch_of(version, &settings, |spec, context| {
-                (spec.tools, context.entry) = (Some(described(&own)), Some(json!({})));
+            launch_of(version, &settings, |asked| {
+                (asked.0.tools, asked.1) = (Some(described(&own)), Some(json!({})));
             })
         };
         let launched = launch("2.1.325").unwrap();
@@ -642,9 +658,9 @@ mod tests {
         });
         assert_eq!(launched.initialize["agents"], want);
         let refused = launch("2.0.76").err().unwrap();
-        assert_eq!(refused, "Claude Code 2.0.76 does not support `agents`; update it to 2.0.77");
+        assert_eq!(refused, "Claude Code 2.0.76 does not support `agents`; update it to 2.1.248");
         let named = settings.builtin_tools(["Agent"]);
-        assert_eq!(launch_of("2.1.325", &named, |_, _| ()).unwrap().arguments[0], "--tools=Agent");
+        assert_eq!(launch_of("2.1.325", &named, |_| ()).unwrap().arguments[0], "--tools=Agent");
     }
 
     #[test]
@@ -658,7 +674,7 @@ mod tests {
         assert_eq!(launched.initialize.get("skills"), None);
         let launched = launch(&Settings::default().skills([""; 0]));
         assert_eq!((&launched.arguments[0][..], &launched.initialize["skills"]), ("--tools=", &json!([])));
-        let refused = launch_of("2.1.50", &Settings::default().skills(["pdf"]), |_, _| ()).err().unwrap();
+        let refused = launch_of("2.1.50", &Settings::default().skills(["pdf"]), |_| ()).err().unwrap();
         assert!(
             refused.starts_with("Claude Code 2.1.50 does not support `skills`; update it to "),
             "{refused}"
@@ -679,7 +695,7 @@ mod tests {
         assert_eq!(launch(&settings).files, [file("settings.json", &want)]);
         let weaker = Settings::default().sandbox(sandbox.fail_if_unavailable(false));
         assert!(launch(&weaker).files[0].1.contains(r#""failIfUnavailable":false"#));
-        let refused = launch_of("2.1.50", &settings, |_, _| ()).err().unwrap();
+        let refused = launch_of("2.1.50", &settings, |_| ()).err().unwrap();
         assert!(
             refused.starts_with("Claude Code 2.1.50 does not support `sandbox`; update it to "),
             "{refused}"
@@ -689,8 +705,7 @@ mod tests {
     #[test]
     fn a_stored_conversation_uses_the_usual_directories() {
         let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
-        let kept = Conversation::Keep { session_id: Some(id.into()) };
-        let launched = launch(&Settings::default().conversation(kept));
+        let launched = launch(&Settings::default().session_id(id));
         assert_eq!(
             launched.arguments,
             ["--tools=", &format!("--session-id={id}"), "--setting-sources", "", "--strict-mcp-config"]
@@ -704,16 +719,14 @@ mod tests {
 
     #[test]
     fn history_is_a_file_that_is_resumed_as_a_fork() {
-        let copied = ["--resume=ROOM/history.jsonl", "--fork-session"];
-        let launch = |settings: &Settings| {
-            launch_of("2.1.325", settings, |_, context| context.history = Some("{}\n")).unwrap()
-        };
+        let copied = ["--resume=SCRATCH/history.jsonl", "--fork-session"];
+        let launch =
+            |settings: &Settings| launch_of("2.1.325", settings, |asked| asked.2 = Some("{}\n")).unwrap();
         let launched = launch(&Settings::default());
         assert_eq!(launched.arguments[1..4], [copied[0], copied[1], "--no-session-persistence"]);
         assert_eq!(launched.files, [("history.jsonl".into(), "{}\n".into())]);
-        let kept = Conversation::Keep { session_id: Some("s".into()) };
-        let launched = launch(&Settings::default().conversation(kept));
-        assert_eq!(launched.arguments[1..4], ["--session-id=s", copied[0], copied[1]]);
+        let launched = launch(&Settings::default().session_id("s"));
+        assert_eq!(launched.arguments[1..4], [copied[0], copied[1], "--session-id=s"]);
         assert!(!launched.arguments.contains(&"--no-session-persistence".to_owned()));
     }
 
@@ -729,15 +742,16 @@ mod tests {
         let own = json!({ "type": "sdk", "name": "tools" });
         let schema = json!({ "type": "object" });
         let launch = |version: &str, output_schema| {
-            launch_of(version, &settings, |spec, context| {
-                (spec.tools, context.entry) = (Some(described(&[])), Some(own.clone()));
-                spec.output_schema = output_schema;
+            launch_of(version, &settings, |asked| {
+                (asked.0.tools, asked.1) = (Some(described(&[])), Some(own.clone()));
+                asked.0.output_schema = output_schema;
             })
             .unwrap()
         };
         let servers = file("mcp.json", &json!({ "mcpServers": { "other": entry, "tools": own } }));
         let theirs = file("settings.json", &json!({ "apiKeyHelper": "secret" }));
-        let files = ["--settings", "ROOM/settings.json", "--mcp-config=ROOM/mcp.json", "--strict-mcp-config"];
+        let files =
+            ["--settings", "SCRATCH/settings.json", "--mcp-config=SCRATCH/mcp.json", "--strict-mcp-config"];
 
         let launched = launch("2.1.325", Some(schema.clone()));
         let before =
@@ -757,24 +771,19 @@ mod tests {
 
         let launched = launch("2.0.0", None);
         let others = format!("--disallowedTools={OLD_BUILTINS}");
-        let before = ["--system-prompt-file=ROOM/system-prompt.txt", "--allowedTools=mcp__tools", &others];
+        let before = ["--system-prompt-file=SCRATCH/system-prompt.txt", "--allowedTools=mcp__tools", &others];
         assert_eq!(launched.arguments, [&before[..], &["--setting-sources", ""], &files[..]].concat());
         let prompts = ("system-prompt.txt".to_owned(), "secret one\n\nsecret two".to_owned());
         assert_eq!(launched.files, [servers, theirs, prompts]);
         assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": null }));
-        let refused = launch_of(
-            "2.0.0",
-            &Settings::default().claude_code(true).append_system_prompt("secret"),
-            |_, _| (),
-        );
-        assert!(refused.is_err_and(|error| {
-            error.contains("accepts `append_system_prompt` only on the command line")
-        }));
+        let refused =
+            launch_of("2.0.0", &Settings::default().claude_code(true).append_system_prompt("secret"), |_| ());
+        assert!(refused.is_err_and(|error| error.contains("does not support `append_system_prompt`")));
     }
 
     #[test]
     fn builtin_tools_of_an_old_cli_are_denied_by_name() {
-        let launched = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_, _| ()).unwrap();
+        let launched = launch_of("2.0.0", &Settings::default().builtin_tools(["Read"]), |_| ()).unwrap();
         let others = OLD_BUILTINS.split(',').filter(|name| *name != "Read").collect::<Vec<_>>().join(",");
         assert!(others.starts_with("Task,Bash,"), "{others}");
         let rule = format!("--disallowedTools={others}");
@@ -787,7 +796,7 @@ mod tests {
     #[test]
     fn settings_cannot_bypass_decisions_of_this_process() {
         let own = Settings::default().cli_settings(json!({ "env": { "A": "1" }, "disableAllHooks": false }));
-        let launched = launch_of("2.1.325", &own, |_, context| context.restricted = true).unwrap();
+        let launched = launch_of("2.1.325", &own, |asked| asked.0.restrictions = restricted()).unwrap();
         let want = json!({
             "env": { "A": "1", "CLAUDE_CODE_SIMPLE": "0" },
             "disableAllHooks": true,
@@ -804,20 +813,14 @@ mod tests {
             launched.initialize,
             json!({ "subtype": "initialize", "hooks": hooks, "systemPrompt": "" })
         );
-        // This version would disable our hook along with the others, so the setting must be absent.
-        let launched =
-            launch_of("2.0.0", &Settings::default(), |_, context| context.restricted = true).unwrap();
-        let want = json!({ "disableSkillShellExecution": true, "env": { "CLAUDE_CODE_SIMPLE": "0" } });
-        assert_eq!(parsed(&launched), want);
-        assert_eq!(launched.initialize, json!({ "subtype": "initialize", "hooks": hooks }));
-        let others = Settings::default().setting_sources(["user"]);
-        let refused = launch_of("2.0.0", &others, |_, context| context.restricted = true);
-        assert!(refused.is_err_and(|error| error.contains("remove `setting_sources`")));
+        let refused = launch_of("2.1.247", &own, |asked| asked.0.restrictions = restricted());
+        let needs = "does not support `tool_parameter_restrictions`; update it to 2.1.248";
+        assert!(refused.is_err_and(|error| error.contains(needs)));
         for extra in ["--settings", "--settings={}"] {
             let theirs = Settings::default().extra_args([extra]);
-            let refused = launch_of("2.1.325", &theirs, |spec, _| spec.asks = true);
+            let refused = launch_of("2.1.325", &theirs, |asked| asked.0.asks = true);
             assert!(refused.is_err_and(|error| error.contains("use `cli_settings` instead")));
-            assert!(launch_of("2.1.325", &theirs, |_, _| ()).is_ok());
+            assert!(launch_of("2.1.325", &theirs, |_| ()).is_ok());
         }
     }
 }

@@ -1,26 +1,17 @@
 //! The model: the CLI with tools of this process.
 
-use std::collections::HashMap;
-use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout_at};
 use toolbridge_core::ToolSource;
-use toolbridge_core::call::CancellationToken;
 use toolbridge_core::tool::check_server_name;
 
 use crate::builder::{ClaudeCodeModelBuilder, Options};
-use crate::diagnose::blocked;
-use crate::driver::UNLIMITED;
-use crate::offer::ServerTools;
 use crate::opaque::Opaque;
+use crate::permit::Permits;
 use crate::request::Request;
 use crate::settings::Settings;
 use crate::stream::{ResponseStream, Signals};
-use crate::waits::Waits;
+use crate::tools::Source;
 use crate::warm::Warm;
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
@@ -58,125 +49,28 @@ pub struct ClaudeCodeModel(pub(crate) Arc<Inner>);
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     pub(crate) options: Options,
-    pub(crate) tools: RwLock<Option<ServerTools>>,
+    /// The tools of requests that have none of their own, the name of their server, and the transport.
+    pub(crate) tools: RwLock<Option<(Source, String, Transport)>>,
     pub(crate) running: Running,
     pub(crate) permits: Permits,
     pub(crate) warm: Warm,
 }
 
-/// One for each CLI that may run, except those of conversations, which may stay open for any time.
-#[derive(Debug, Clone)]
-pub(crate) struct Permits {
-    free: Arc<Semaphore>,
-    most: usize,
-    held: Arc<Mutex<Vec<Weak<Permit>>>>,
-}
-
-/// The permission to run a CLI, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Permit {
-    /// The time in which the CLI waits for functions of this process.
-    pub(crate) waits: Waits,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Default for Permits {
-    fn default() -> Self {
-        Self::new(2 * std::thread::available_parallelism().map_or(1, usize::from))
-    }
-}
-
-impl Permits {
-    pub(crate) fn new(most: usize) -> Self {
-        let most = most.min(Semaphore::MAX_PERMITS);
-        Self { free: Arc::new(Semaphore::new(most)), most, held: Arc::default() }
-    }
-
-    fn held(&self) -> MutexGuard<'_, Vec<Weak<Permit>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn hold(&self, permit: OwnedSemaphorePermit) -> Arc<Permit> {
-        let permit = Arc::new(Permit { waits: Waits::default(), _permit: permit });
-        let mut held = self.held();
-        held.retain(|permit| permit.strong_count() > 0);
-        held.push(Arc::downgrade(&permit));
-        permit
-    }
-
-    /// Takes one that is free.
-    pub(crate) fn try_take(&self) -> Option<Arc<Permit>> {
-        let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
-        Some(self.hold(permit))
-    }
-
-    /// Waits for one.
-    ///
-    /// # Errors
-    ///
-    /// When all CLIs that have one have waited for functions of this process for `limit`: one of these may wait for
-    /// this, and then none would ever be free.
-    pub(crate) async fn take(&self, limit: Duration) -> Result<Arc<Permit>, ClaudeCodeError> {
-        let began = Instant::now();
-        let mut permit = pin!(Arc::clone(&self.free).acquire_owned());
-        loop {
-            let now = Instant::now();
-            let since = self.all_wait_since().map_or(now, |since| since.max(began));
-            let due = since + limit.min(UNLIMITED);
-            if due <= now {
-                return Err(blocked(self.most, limit));
-            }
-            // The semaphore is never closed.
-            if let Ok(Ok(permit)) = timeout_at(due, permit.as_mut()).await {
-                return Ok(self.hold(permit));
-            }
-        }
-    }
-
-    /// Since when all CLIs that have one wait for functions of this process, if they do.
-    fn all_wait_since(&self) -> Option<Instant> {
-        let held: Vec<_> = self.held().iter().filter_map(Weak::upgrade).collect();
-        let since: Vec<_> = held.iter().map(|permit| permit.waits.since()).collect::<Option<_>>()?;
-        // One that has just been taken may not be among them yet.
-        since.into_iter().max().filter(|_| held.len() == self.most)
-    }
-}
-
 /// The running requests, so that they can be interrupted.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Running(Arc<Mutex<HashMap<u64, CancellationToken>>>);
-
-/// A request's entry among the running ones. Dropping it, or a clone, removes the entry.
-#[derive(Clone)]
-pub(crate) struct Place {
-    running: Running,
-    key: u64,
-    signals: Signals,
-}
+#[derive(Debug, Default)]
+pub(crate) struct Running(Mutex<Vec<Signals>>);
 
 impl Running {
-    fn with<T>(&self, call: impl FnOnce(&mut HashMap<u64, CancellationToken>) -> T) -> T {
-        call(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    fn lock(&self) -> MutexGuard<'_, Vec<Signals>> {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|signals| !signals.over.is_cancelled());
+        running
     }
 
-    pub(crate) fn add(&self) -> Place {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let key = LAST.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn add(&self) -> Signals {
         let signals = Signals::default();
-        self.with(|running| running.insert(key, signals.interrupt.clone()));
-        Place { running: self.clone(), key, signals }
-    }
-}
-
-impl Place {
-    pub(crate) fn signals(&self) -> Signals {
-        self.signals.clone()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.running.with(|running| running.remove(&self.key));
+        self.lock().push(signals.clone());
+        signals
     }
 }
 
@@ -219,7 +113,7 @@ impl ClaudeCodeModel {
         transport: Transport,
     ) -> Result<(), ClaudeCodeError> {
         check_server_name(server_name, &tools.tools())?;
-        let tools = ServerTools { source: Opaque(Arc::new(tools)), server: server_name.into(), transport };
+        let tools: (Source, _, _) = (Opaque(Arc::new(tools)), server_name.to_owned(), transport);
         *self.0.tools.write().unwrap_or_else(PoisonError::into_inner) = Some(tools);
         Ok(())
     }
@@ -266,9 +160,8 @@ impl ClaudeCodeModel {
     /// Use [`ResponseStream::interrupt`] for a single request.
     #[must_use]
     pub fn interrupt(&self) -> usize {
-        self.0.running.with(|running| {
-            running.values().for_each(CancellationToken::cancel);
-            running.len()
-        })
+        let running = self.0.running.lock();
+        running.iter().for_each(|signals| signals.interrupt.cancel());
+        running.len()
     }
 }

@@ -12,9 +12,9 @@ use toolbridge_core::tool::schema_of;
 
 use crate::callbacks::Callbacks;
 use crate::opaque::Opaque;
+use crate::process::version::Version;
 use crate::prompt::{Input, Message, expanded, transcript};
 use crate::settings::Settings;
-use crate::version::Version;
 use crate::{ClaudeCodeError, Transport};
 
 /// One request to the model.
@@ -95,8 +95,8 @@ impl Request {
     ///
     /// The model receives them as messages, with images, tool calls and results; thinking is left out. They
     /// become text before the prompt if the request continues a stored conversation
-    /// ([`Settings::conversation`]), or if the CLI is older than 2.1.248. A request with history does not
-    /// use a waiting CLI ([`keep_warm`](crate::ClaudeCodeModel::keep_warm)).
+    /// ([`Settings::resume`], [`Settings::continue_conversation`]). Needs CLI 2.1.248. A request with history
+    /// does not use a waiting CLI ([`keep_warm`](crate::ClaudeCodeModel::keep_warm)).
     pub fn history(mut self, messages: impl IntoIterator<Item = Message>) -> Self {
         self.history = messages.into_iter().collect();
         self

@@ -7,23 +7,17 @@
 use serde_json::{Map, Value, json};
 use toolbridge_core::tool::{RawJson, ToolSpec};
 
-use crate::version::Version;
-
 /// The member of a tool's `_meta` with the result size above which the CLI writes it to a file.
 const LIMIT_KEY: &str = "anthropic/maxResultSizeChars";
 
 /// Space for the note about the truncation.
 const NOTE_CHARS: usize = 200;
 
-/// The longest result that the CLI shows, in UTF-16 units.
-pub(crate) fn max_chars(version: Version) -> usize {
-    if version >= Version::WITH_RESULT_LIMITS { 500_000 } else { 40_000 }
-}
-
 fn meta(tool: &ToolSpec) -> Map<String, Value> {
     tool.meta.as_ref().and_then(|meta| meta.decode().ok()).unwrap_or_default()
 }
 
+/// Makes the CLI show results of up to `most` characters, unless the tool has a limit of its own.
 pub(crate) fn with_limit(mut tool: ToolSpec, most: usize) -> ToolSpec {
     let mut meta = meta(&tool);
     if !meta.contains_key(LIMIT_KEY) {
@@ -59,12 +53,12 @@ pub(crate) fn cut(result: RawJson, limit: usize) -> RawJson {
     if total <= limit {
         return result;
     }
-    let mut room = limit.saturating_sub(NOTE_CHARS);
-    let shown = room;
+    let mut left = limit.saturating_sub(NOTE_CHARS);
+    let shown = left;
     for text in blocks.iter_mut().filter_map(text_of) {
-        let kept = prefix(text, room).len();
+        let kept = prefix(text, left).len();
         text.truncate(kept);
-        room -= units(text);
+        left -= units(text);
     }
     blocks.retain_mut(|block| text_of(block).is_none_or(|text| !text.is_empty()));
     let note = format!(

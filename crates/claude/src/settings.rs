@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Map, Value};
 
+use crate::callbacks::restriction::canonical;
 use crate::names::{is_plain, is_unknown, misspelt, names, tool_of, unknown};
 use crate::record::display_as_serialized;
-use crate::restriction::canonical;
 use crate::sandbox::Sandbox;
 use crate::subagent::Subagent;
 use crate::{ClaudeCodeError, ClaudeCodeModelBuilder};
@@ -33,7 +33,7 @@ macro_rules! settings {
     (
         $(#[$attr:meta])*
         pub struct Settings {
-            $($(#[$doc:meta])* $kind:ident $name:ident($arg:ident): $type:ty $(as $with:literal)?;)*
+            $($(#[doc = $doc:literal])* $kind:ident $name:ident($arg:ident): $type:ty $(as $with:literal)?;)*
         }
     ) => {
         $(#[$attr])*
@@ -47,7 +47,8 @@ macro_rules! settings {
         impl Settings {
             /// These settings; unset ones are taken from `base`.
             pub(crate) fn or(self, base: &Self) -> Self {
-                let base = base.clone();
+                let mut base = base.clone();
+                base.yield_conversation(&self);
                 Self {
                     $($name: self.$name.or(base.$name),)*
                     env: base.env.into_iter().chain(self.env).collect(),
@@ -57,8 +58,22 @@ macro_rules! settings {
             }
         }
 
-        settings!(@owner Settings: $($(#[$doc])* $kind $name($arg): $type;)*);
-        settings!(@owner ClaudeCodeModelBuilder: $($(#[$doc])* $kind $name($arg): $type;)*);
+        settings!(@owner Settings: $($(#[doc = $doc])* $kind $name($arg): $type;)*);
+        settings!(@owner ClaudeCodeModelBuilder: $($(#[doc = $doc])* $kind $name($arg): $type;)*);
+
+        /// Each setting: its key, its type, and what it does. From this, bindings for other languages are made.
+        #[doc(hidden)]
+        pub const SETTINGS: &[(&str, &str, &str)] = &[
+            $((stringify!($name), stringify!($type), concat!($($doc),*)),)*
+            ("env", "BTreeMap<String, String>", "Variables in the CLI's environment."),
+            ("mcp_servers", "Map<String, Value>", "More MCP servers, as in the CLI's `mcpServers`."),
+            (
+                "agents",
+                "BTreeMap<String, Subagent>",
+                "Agents that the model may start, by name; it gets the tool to start them. They have only the \
+                 tools that they are given.",
+            ),
+        ];
     };
 
     (@owner $owner:ty: $($(#[$doc:meta])* $kind:ident $name:ident($arg:ident): $type:ty;)*) => {
@@ -212,16 +227,23 @@ settings! {
         into skills(skills): Skills;
 
         /// Directories with plugins: skills, agents, hooks, commands and MCP servers, which are all
-        /// enabled. If [only the servers given here](crate::ClaudeCodeModelBuilder::strict_mcp_config) are
-        /// used, the plugins' servers are ignored.
+        /// enabled. With [`strict_mcp_config`](Self::strict_mcp_config) the plugins' servers are ignored.
         paths plugins(directories): Vec<PathBuf>;
 
         /// Runs the commands of the CLI's tool `Bash` in a sandbox.
         value sandbox(sandbox): Sandbox;
 
+        /// Whether only the MCP servers given here exist, or also those of the user's and the project's
+        /// configuration. True by default, unless [`claude_code`](Self::claude_code) is set.
+        value strict_mcp_config(strict): bool;
+
+        /// Whether the tools of this process run without asking for permission. They do by default, unless
+        /// [`can_use_tool`](crate::ClaudeCodeModelBuilder::can_use_tool) is set.
+        value allow_own_tools(allow): bool;
+
         /// Makes the CLI back up files before its tools change them, so that
-        /// [`Chat::rewind_files`](crate::Chat::rewind_files) can restore them. The conversation must be
-        /// [kept](Conversation::Keep).
+        /// [`rewind_files`](crate::Conversation::rewind_files) can restore them. The conversation must be
+        /// [kept](Self::keep_session).
         value enable_file_checkpointing(enable): bool;
 
         /// How the CLI handles tools that no rule allows.
@@ -247,29 +269,41 @@ settings! {
         /// by default in the CLI.
         value system_prompt_snapshot(keep): bool;
 
-        /// The conversation that requests belong to; each starts a new one by default.
-        value conversation(conversation): Conversation;
+        /// Whether the CLI stores the conversation on disk, so that it can be resumed. By default each
+        /// request is a new conversation that is not stored. A request that sets this or one of the next
+        /// four settings takes none of the five from its model.
+        value keep_session(keep): bool;
+
+        /// The id, a UUID, of the new conversation, which is stored; chosen by the CLI if not set. With
+        /// [`fork_session`](Self::fork_session) it is the id of the copy.
+        into session_id(id): String;
+
+        /// Continues the latest conversation of the working directory.
+        value continue_conversation(on): bool;
+
+        /// Continues the conversation with this id, the session id in a [response](crate::Metadata).
+        into resume(session_id): String;
+
+        /// Continues in a copy with a new id; the old conversation stays as it is.
+        value fork_session(fork): bool;
 
         /// Continues after the message with this id and drops later ones, in a conversation that is
-        /// [resumed](Conversation::Resume).
+        /// [resumed](Self::resume).
         into resume_session_at(message): String;
 
         /// With [`resume_session_at`](Self::resume_session_at): the id of the prompt that is dropped
         /// together with its answer. It is an error if anything else would be dropped.
         into resume_drops_turn(prompt): String;
 
-        /// The id, a UUID, of the forked conversation.
-        into fork_session_id(id): String;
-
         /// The settings files that the CLI reads (`user`, `project`, `local`), with the `CLAUDE.md`,
         /// skills, agents and hooks that belong to them. By default it reads none.
         list setting_sources(sources): Vec<String>;
 
-        /// Makes the CLI report when hooks begin and end, as [`Event::Other`](crate::Event::Other).
+        /// Makes the CLI report when hooks begin and end, in its [messages](crate::Event::Other).
         value include_hook_events(include): bool;
 
-        /// Reports text and thinking of subagents too, not only their tool calls, as
-        /// [`Event::Subagent`](crate::Event::Subagent).
+        /// Makes the CLI report text and thinking of subagents too, not only their tool calls, in its
+        /// [messages](crate::Event::Subagent).
         value forward_subagent_text(forward): bool;
 
         /// More command-line arguments for the CLI, after all others.
@@ -295,33 +329,6 @@ mod seconds {
         };
         Option::deserialize(from)?.map(time).transpose()
     }
-}
-
-/// The conversation that a request belongs to. All but [`New`](Self::New) are stored on disk by the CLI.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-#[non_exhaustive]
-pub enum Conversation {
-    /// A new conversation that is not stored.
-    #[default]
-    New,
-    /// A new conversation that the CLI stores on disk, so that it can be resumed.
-    Keep {
-        /// Its id, a UUID; chosen by the CLI if not set.
-        session_id: Option<String>,
-    },
-    /// The latest one in the working directory.
-    Continue {
-        /// Whether to continue in a copy with a new session id.
-        fork: bool,
-    },
-    /// The one with that session id.
-    Resume {
-        /// The id, as in [`Metadata`](crate::Metadata).
-        session_id: String,
-        /// Whether to continue in a copy with a new session id.
-        fork: bool,
-    },
 }
 
 names! {
@@ -461,28 +468,9 @@ impl Settings {
             .iter()
             .find(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0'));
         let server = self.mcp_servers.iter().find(|(_, entry)| !entry.is_object());
-        let session = match &self.conversation {
-            Some(Conversation::Resume { session_id, .. }) if session_id.is_empty() => {
-                Some("the session id to resume is empty".into())
-            }
-            Some(Conversation::Keep { session_id: Some(id) }) if uuid::Uuid::try_parse(id).is_err() => {
-                Some(format!("the session id `{id}` is not a UUID"))
-            }
-            _ => None,
-        };
         let agent = self.agents.iter().find_map(|(name, agent)| {
             let fault = if name.trim().is_empty() { Some("its name is empty") } else { agent.fault() };
             fault.map(|fault| format!("agent `{name}`: {fault}"))
-        });
-        let is_resumed = matches!(self.conversation, Some(Conversation::Resume { .. }));
-        let is_forked = matches!(
-            self.conversation,
-            Some(Conversation::Resume { fork: true, .. } | Conversation::Continue { fork: true })
-        );
-        let fork_id = self.fork_session_id.as_ref().and_then(|id| match uuid::Uuid::try_parse(id) {
-            Ok(_) if is_forked => None,
-            Ok(_) => Some("`fork_session_id` needs a conversation that is forked".into()),
-            Err(_) => Some(format!("the session id `{id}` is not a UUID")),
         });
         // Only characters that are valid in the API's headers.
         let is_unsendable = |name: &&String| name.chars().any(|c| c.is_control() || c > '\u{ff}');
@@ -495,10 +483,9 @@ impl Settings {
             (self.max_turns == Some(0)).then(|| "`max_turns` is 0; it must be at least 1".into()),
             budget.map(|budget| format!("`max_budget_usd` is {budget}; it must be a number above 0")),
             (self.timeout == Some(Duration::ZERO)).then(|| "`timeout` is 0; it must be above 0".into()),
-            session,
+            self.conversation_fault(),
             agent,
-            fork_id,
-            (self.resume_session_at.is_some() && !is_resumed)
+            (self.resume_session_at.is_some() && self.resume.is_none())
                 .then(|| "`resume_session_at` needs a conversation that is resumed".into()),
             (self.resume_drops_turn.is_some() && self.resume_session_at.is_none())
                 .then(|| "`resume_drops_turn` needs `resume_session_at`".into()),
@@ -517,6 +504,40 @@ impl Settings {
             server.map(|(name, _)| format!("the entry of MCP server `{name}` is not a JSON object")),
         ];
         wrong.into_iter().flatten().next().map_or(Ok(()), |reason| Err(ClaudeCodeError::invalid(reason)))
+    }
+
+    /// Forgets the conversation that requests belong to, if `other` says which one it is.
+    fn yield_conversation(&mut self, other: &Self) {
+        let flags = [other.keep_session, other.continue_conversation, other.fork_session];
+        let ids = [&other.session_id, &other.resume];
+        if flags.iter().any(Option::is_some) || ids.into_iter().any(Option::is_some) {
+            (self.keep_session, self.continue_conversation, self.fork_session) = (None, None, None);
+            (self.session_id, self.resume) = (None, None);
+        }
+    }
+
+    fn conversation_fault(&self) -> Option<String> {
+        let continues = self.continue_conversation == Some(true);
+        let forks = self.fork_session == Some(true);
+        let is_no_uuid = |id: &&String| uuid::Uuid::try_parse(id).is_err();
+        let fault = match &self.resume {
+            Some(id) if id.is_empty() => "the session id to resume is empty",
+            Some(_) if continues => {
+                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one"
+            }
+            None if forks && !continues => {
+                "`fork_session` needs a conversation to copy: `continue_conversation` or `resume`"
+            }
+            _ if self.resumes() && self.session_id.is_some() && !forks => {
+                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
+                 unless `fork_session` makes a copy"
+            }
+            _ => {
+                let id = self.session_id.as_ref().filter(is_no_uuid)?;
+                return Some(format!("the session id `{id}` is not a UUID"));
+            }
+        };
+        Some(fault.into())
     }
 
     /// The tools in the lists of tools and of rules.
@@ -589,7 +610,10 @@ impl Settings {
 
     /// Whether the CLI stores the conversation on disk.
     pub(crate) fn keeps_session(&self) -> bool {
-        self.is_claude_code() || self.conversation.as_ref().is_some_and(|one| *one != Conversation::New)
+        self.is_claude_code()
+            || self.keep_session == Some(true)
+            || self.session_id.is_some()
+            || self.resumes()
     }
 
     /// Whether only the tools of this process are offered.
@@ -608,7 +632,7 @@ impl Settings {
 
     /// Whether it continues a stored conversation.
     pub(crate) fn resumes(&self) -> bool {
-        matches!(self.conversation, Some(Conversation::Continue { .. } | Conversation::Resume { .. }))
+        self.continue_conversation == Some(true) || self.resume.is_some()
     }
 
     /// Whether the model receives the answers of its subagents before it answers.
@@ -644,6 +668,15 @@ mod tests {
     }
 
     #[test]
+    fn a_requests_conversation_replaces_that_of_its_model() {
+        let base = Settings::default().resume("a").fork_session(true).model("m");
+        let own = Settings::default().keep_session(true).or(&base);
+        assert_eq!((own.resume, own.fork_session, own.model.as_deref()), (None, None, Some("m")));
+        let inherited = Settings::default().max_turns(1).or(&base);
+        assert_eq!((inherited.resume.as_deref(), inherited.fork_session), (Some("a"), Some(true)));
+    }
+
+    #[test]
     fn invalid_settings_are_reported() {
         let rows = [
             (Settings::default().max_turns(0), "`max_turns` is 0; it must be at least 1"),
@@ -662,11 +695,6 @@ mod tests {
                 "the entry of MCP server `s` is not a JSON object",
             ),
             (
-                Settings::default()
-                    .conversation(Conversation::Resume { session_id: String::new(), fork: false }),
-                "the session id to resume is empty",
-            ),
-            (
                 Settings::default().agent("a", Subagent::default()),
                 "agent `a`: `description` is missing; it tells the model when to use it",
             ),
@@ -678,16 +706,6 @@ mod tests {
                 Settings::default().skills(["pdf", "a),Bash"]),
                 "`a),Bash` is not a valid skill name; use the name of its directory, or `plugin:skill`",
             ),
-            (
-                Settings::default().resume_session_at("m"),
-                "`resume_session_at` needs a conversation that is resumed",
-            ),
-            (Settings::default().resume_drops_turn("m"), "`resume_drops_turn` needs `resume_session_at`"),
-            (
-                Settings::default().fork_session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
-                "`fork_session_id` needs a conversation that is forked",
-            ),
-            (Settings::default().fork_session_id("x"), "the session id `x` is not a UUID"),
             (
                 Settings::default().thinking(Thinking::Enabled { budget_tokens: 0, display: None }),
                 "`thinking` has 0 tokens; disable it, or give it at least 1",
@@ -706,6 +724,35 @@ mod tests {
             assert_eq!(settings.check().unwrap_err().to_string(), want);
         }
         assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn a_conversation_begins_in_one_way() {
+        let rows = [
+            (Settings::default().resume(""), "the session id to resume is empty"),
+            (
+                Settings::default().resume("s").continue_conversation(true),
+                "`continue_conversation` and `resume` exclude each other: the last conversation, or that one",
+            ),
+            (
+                Settings::default().resume("s").session_id("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50"),
+                "`session_id` names a new conversation; `continue_conversation` and `resume` go on with an old one, \
+                 unless `fork_session` makes a copy",
+            ),
+            (
+                Settings::default().resume_session_at("m"),
+                "`resume_session_at` needs a conversation that is resumed",
+            ),
+            (Settings::default().resume_drops_turn("m"), "`resume_drops_turn` needs `resume_session_at`"),
+            (
+                Settings::default().fork_session(true),
+                "`fork_session` needs a conversation to copy: `continue_conversation` or `resume`",
+            ),
+            (Settings::default().session_id("x"), "the session id `x` is not a UUID"),
+        ];
+        for (settings, want) in rows {
+            assert_eq!(settings.check().unwrap_err().to_string(), want);
+        }
     }
 
     #[test]
@@ -762,12 +809,13 @@ mod tests {
         let own = Settings::default()
             .timeout(Duration::from_millis(1500))
             .permission_mode(PermissionMode::AcceptEdits)
-            .conversation(Conversation::Resume { session_id: "s".into(), fork: true })
+            .resume("s")
+            .fork_session(true)
             .env("X", "1");
         let written = serde_json::to_value(&own).unwrap();
         assert_eq!(written["timeout"], 1.5);
         assert_eq!(written["permission_mode"], "acceptEdits");
-        assert_eq!(written["conversation"], json!({ "resume": { "session_id": "s", "fork": true } }));
+        assert_eq!(written["resume"], "s");
         let read: Settings = serde_json::from_value(written).unwrap();
         assert_eq!(format!("{read:?}"), format!("{own:?}"));
 

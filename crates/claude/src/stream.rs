@@ -8,11 +8,12 @@ use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use tokio::sync::mpsc;
+use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::call::CancellationToken;
 
 use crate::error::ExecutionKind;
-use crate::event::Event;
+use crate::response::Event;
 use crate::{ClaudeCodeError, ResponseWithMetadata};
 
 /// The limit of unread events. Tool calls continue even if the stream is read slowly.
@@ -33,7 +34,7 @@ pub struct ResponseStream {
     signals: Signals,
     /// The request's resources outside this process. Dropping them releases them at once, even if the
     /// driver's runtime is gone.
-    _held: Box<dyn Any + Send + Sync>,
+    _guards: Box<dyn Any + Send + Sync>,
 }
 
 /// Signals that end a request.
@@ -43,6 +44,17 @@ pub(crate) struct Signals {
     pub(crate) interrupt: CancellationToken,
     /// Ends it at once.
     pub(crate) cancel: CancellationToken,
+    /// It no longer counts as running.
+    pub(crate) over: CancellationToken,
+}
+
+/// The part of a request that makes it count as running: the first that is dropped ends that.
+pub(crate) type RequestGuard = DropGuard;
+
+impl Signals {
+    pub(crate) fn guard(&self) -> RequestGuard {
+        self.over.clone().drop_guard()
+    }
 }
 
 /// The sender of a request's events.
@@ -76,12 +88,12 @@ impl Events {
 }
 
 impl ResponseStream {
-    /// Creates a stream and the sender of its events. `held` is dropped with the stream, or earlier.
-    pub(crate) fn new(signals: Signals, held: impl Send + Sync + 'static) -> (Events, Self) {
+    /// Creates a stream and the sender of its events. `guards` are dropped with the stream, or earlier.
+    pub(crate) fn new(signals: Signals, guards: impl Send + Sync + 'static) -> (Events, Self) {
         let (sender, events) = mpsc::unbounded_channel();
         let unread = Arc::<AtomicUsize>::default();
         let stream =
-            Self { events, unread: Arc::clone(&unread), driver: None, signals, _held: Box::new(held) };
+            Self { events, unread: Arc::clone(&unread), driver: None, signals, _guards: Box::new(guards) };
         (Events { events: sender, unread }, stream)
     }
 

@@ -17,10 +17,10 @@ use toolbridge_core::tool::ToolSpec;
 
 use crate::ClaudeCodeError;
 use crate::cli::Cli;
+use crate::launch::Launch;
 use crate::model::{ClaudeCodeModel, Inner};
 use crate::request::Request;
-use crate::settings::{Conversation, DEFAULT_TIMEOUT};
-use crate::start::CliSpec;
+use crate::settings::DEFAULT_TIMEOUT;
 
 /// How long a CLI waits for a request.
 const IDLE: Duration = Duration::from_secs(300);
@@ -58,8 +58,8 @@ struct Key {
 }
 
 impl Key {
-    fn of(spec: &CliSpec) -> Self {
-        let CliSpec { cli, settings, strict, partial, asks, hooks, output_schema, tools, .. } = spec;
+    fn of(launch: &Launch) -> Self {
+        let Launch { cli, settings, strict, partial, asks, hooks, output_schema, tools, .. } = launch;
         let server = tools.as_ref().map(|tools| (&tools.server, tools.transport, tools.may_change));
         let options = json!([cli, settings, strict, partial, asks, hooks, output_schema, server]);
         Self {
@@ -84,13 +84,13 @@ impl Warm {
     }
 
     /// Takes a matching CLI, if one is waiting.
-    pub(crate) fn take(&self, spec: &CliSpec) -> Option<Cli> {
+    pub(crate) fn take(&self, launch: &Launch) -> Option<Cli> {
         let mut pool = self.lock();
         if pool.waiting.is_empty() {
             return None;
         }
         pool.waiting.retain(|one| !one.cli.is_over());
-        let key = Key::of(spec);
+        let key = Key::of(launch);
         let place = pool.waiting.iter().position(|one| one.key == key)?;
         pool.waiting.remove(place).map(|one| one.cli)
     }
@@ -136,23 +136,23 @@ impl ClaudeCodeModel {
             pool.waiting.drain(..excess).collect()
         };
         drop(excess);
-        let (spec, _) = self.resolve(&Request::default(), false).await?;
-        if !can_wait(&spec) {
+        let (launch, _) = self.resolve(&Request::default(), false, false).await?;
+        if !can_wait(&launch) {
             return Err(ClaudeCodeError::invalid(
                 "`keep_warm` cannot start CLIs for a conversation that has an id or is resumed",
             ));
         }
         let missing = count.saturating_sub(self.0.warm.lock().waiting.len());
-        let starts = (0..missing).filter_map(|_| self.0.begin_warm(&spec));
+        let starts = (0..missing).filter_map(|_| self.0.begin_warm(&launch));
         try_join_all(starts).await.map(drop)
     }
 
     /// Starts a similar CLI for the next request once this one is running, so that this one is not delayed.
-    pub(crate) fn warm_up(&self, spec: &CliSpec, has_begun: oneshot::Receiver<()>) {
-        if !can_wait(spec) {
+    pub(crate) fn warm_up(&self, launch: &Launch, has_begun: oneshot::Receiver<()>) {
+        if !can_wait(launch) {
             return;
         }
-        let Some(start) = self.0.begin_warm(spec) else { return };
+        let Some(start) = self.0.begin_warm(launch) else { return };
         let start = tokio::spawn(async {
             _ = has_begun.await;
             if let Err(error) = start.await {
@@ -166,9 +166,8 @@ impl ClaudeCodeModel {
 }
 
 /// A CLI that continues a conversation, or has its id, can serve only one request.
-fn can_wait(spec: &CliSpec) -> bool {
-    let conversation = spec.settings.conversation.as_ref();
-    conversation.is_none_or(|of| matches!(of, Conversation::New | Conversation::Keep { session_id: None }))
+fn can_wait(launch: &Launch) -> bool {
+    !launch.settings.resumes() && launch.settings.session_id.is_none()
 }
 
 impl Inner {
@@ -176,16 +175,16 @@ impl Inner {
     /// the model, so that dropping its last owner ends everything.
     fn begin_warm(
         self: &Arc<Self>,
-        spec: &CliSpec,
+        launch: &Launch,
     ) -> Option<impl Future<Output = Result<(), ClaudeCodeError>> + Send + 'static> {
         let guard = StartGuard::new(self)?;
         let (options, permits) = (self.options.clone(), self.permits.clone());
         let starter = ClaudeCodeModel(Arc::new(Self { options, permits, ..Self::default() }));
-        let spec = spec.clone();
+        let launch = launch.clone();
         Some(async move {
-            let key = Key::of(&spec);
-            let cli = starter.open(&spec, None, &CancellationToken::new()).await?;
-            cli.ready(spec.settings.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
+            let key = Key::of(&launch);
+            let cli = starter.open(&launch, None, &CancellationToken::new()).await?;
+            cli.ready(launch.settings.timeout.unwrap_or(DEFAULT_TIMEOUT)).await?;
             guard.keep(cli, key);
             Ok(())
         })

@@ -16,7 +16,6 @@ use crate::error::{Result, invalid};
 use crate::event_loop::{EventLoop, undelivered};
 use crate::process::lock;
 use crate::task::Task;
-use crate::threads::Threads;
 
 type Answer = std::result::Result<RawJson, ToolError>;
 
@@ -69,6 +68,12 @@ impl Call {
     fn tool<'py>(&'py self, py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
         let tool = self.tool.as_ref().ok_or_else(|| PyAttributeError::new_err("a permission has no tool"))?;
         Ok(tool.bind(py))
+    }
+
+    /// Whether the answer is still wanted, that is, the call was not cancelled.
+    #[getter]
+    fn is_wanted(&self) -> bool {
+        lock(&self.answer).as_ref().is_some_and(|sender| !sender.is_closed())
     }
 
     /// The client: name, version, session id and process id, each if known.
@@ -144,12 +149,6 @@ impl Call {
 }
 
 impl Call {
-    /// Whether the answer is still wanted, that is, the call was not cancelled.
-    pub(crate) fn is_wanted(&self) -> bool {
-        let answer = lock(&self.answer);
-        answer.as_ref().is_some_and(|sender| !sender.is_closed())
-    }
-
     fn settle(&self, answer: Answer) {
         let over = {
             let mut end = lock(&self.end);
@@ -162,23 +161,55 @@ impl Call {
     }
 }
 
-/// A Python function that takes a [`Call`], and its event loop.
+/// Calls the functions of a host, on its event loop or in one of its threads.
 pub(crate) struct Asker {
     event_loop: EventLoop,
-    function: Py<PyAny>,
+    start: Py<PyAny>,
+    run_in_thread: Py<PyAny>,
+    tool: Arc<Py<PyAny>>,
 }
 
 impl Asker {
-    pub(crate) fn new(event_loop: EventLoop, function: Py<PyAny>) -> Self {
-        Self { event_loop, function }
+    pub(crate) fn new(
+        event_loop: EventLoop,
+        start: Py<PyAny>,
+        run_in_thread: Py<PyAny>,
+        tool: Py<PyAny>,
+    ) -> Self {
+        Self { event_loop, start, run_in_thread, tool: Arc::new(tool) }
     }
 
-    /// Calls the function and waits for the answer: on the event loop, or in one of `threads`, where it may
-    /// block. Dropping the future cancels the call in Python; a function in a thread keeps running, and keeps
+    /// Calls a tool. In a thread a function may block; if its call is cancelled, it keeps running, and keeps
     /// its slot.
+    pub(crate) async fn call_tool(
+        self: Arc<Self>,
+        name: String,
+        arguments: RawJson,
+        tool: Arc<Py<PyAny>>,
+        context: CallContext,
+        is_direct: bool,
+    ) -> Answer {
+        let id = context.tool_use_id().map(Into::into);
+        let function = (!is_direct).then(|| Arc::clone(&self.tool));
+        self.answered(function, name, arguments, id, Some((tool, context))).await
+    }
+
+    /// Calls a callback.
     pub(crate) async fn ask(
         self: Arc<Self>,
-        threads: Option<Arc<Threads>>,
+        function: Arc<Py<PyAny>>,
+        name: String,
+        arguments: RawJson,
+        tool_use_id: Option<String>,
+    ) -> Answer {
+        self.answered(Some(function), name, arguments, tool_use_id, None).await
+    }
+
+    /// Calls a function on the event loop, or the tool's own in a thread, and waits for the answer. Dropping the
+    /// future cancels the call in Python.
+    async fn answered(
+        self: Arc<Self>,
+        function: Option<Arc<Py<PyAny>>>,
         name: String,
         arguments: RawJson,
         tool_use_id: Option<String>,
@@ -187,7 +218,7 @@ impl Asker {
         let failed = |message: String| Err(ToolError::new("RuntimeError", message));
         let (tool, context) = called.unzip();
         let client = context.as_ref().and_then(CallContext::caller).cloned().map(Box::new);
-        let kept = context.as_ref().filter(|_| threads.is_some()).and_then(CallContext::keep_turn);
+        let kept = context.as_ref().filter(|_| function.is_none()).and_then(CallContext::keep_turn);
         let turn = kept.map(|turn| -> Turn { Box::new(turn) });
         let (sender, answer) = oneshot::channel();
         let end = Arc::new(Mutex::new(End { cancelled: false, callback: None, context, turn }));
@@ -195,21 +226,26 @@ impl Asker {
         let answered = Mutex::new(Some(sender));
         let is_awaited = is_awaited();
         let call = Call { name, arguments, tool_use_id, is_awaited, tool, client, answer: answered, end };
-        let lost = if let Some(threads) = threads {
-            threads.run(call);
-            "no thread could be started for the tool, or it returned no answer"
-        } else {
-            let posted = Python::try_attach(|py| {
-                let call = Bound::new(py, call)?.into_any();
-                self.event_loop.post(py, self.function.bind(py), [call])
-            });
-            match posted {
-                None => return failed("the interpreter is shutting down".into()),
-                Some(Err(error)) => return failed(format!("cannot reach the event loop: {error}")),
-                Some(Ok(())) => "the event loop ended before the tool's task",
+        let started = Python::try_attach(|py| {
+            let call = Bound::new(py, call)?.into_any();
+            match &function {
+                Some(function) => {
+                    self.event_loop.post(py, self.start.bind(py), [call, function.bind(py).clone()])
+                }
+                None => self.run_in_thread.bind(py).call1((call,)).map(drop),
             }
-        };
-        answer.await.unwrap_or_else(|_| failed(lost.into()))
+        });
+        match started {
+            None => return failed("the interpreter is shutting down".into()),
+            Some(Err(error)) if function.is_some() => {
+                return failed(format!("cannot reach the event loop: {error}"));
+            }
+            Some(Err(error)) => return failed(format!("no thread could be started for the tool: {error}")),
+            Some(Ok(())) => {}
+        }
+        let lost =
+            if function.is_some() { "the event loop ended before its task" } else { "its thread ended" };
+        answer.await.unwrap_or_else(|_| failed(format!("the tool returned no answer: {lost}")))
     }
 }
 

@@ -157,7 +157,7 @@ fn opened(builder: DocumentsBuilder, init: bool) -> std::result::Result<Document
     Ok(Documents { source: builder.open()?, manuals, vault })
 }
 
-fn count(name: &str, most: i64) -> Result<usize> {
+pub(crate) fn count(name: &str, most: i64) -> Result<usize> {
     usize::try_from(most)
         .map_err(|_| invalid(format!("`{name}` is `{most}`, which is not a whole number from 1 upwards")))
 }

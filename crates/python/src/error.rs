@@ -59,12 +59,12 @@ impl From<ClaudeCodeError> for Error {
                     None
                 }
                 ClaudeCodeError::CliExecution { kind: ExecutionKind::NoConversation, .. } => Some(
-                    "keep a conversation when it begins (`keep_session=True`), and resume it in the same working \
+                    "keep a conversation when it begins (`claude_code_keep_session`), and resume it in the same working \
                      directory",
                 ),
-                ClaudeCodeError::PromptExpansion { .. } => {
-                    Some("update Claude Code to 2.1.248 or newer, or allow it with `expand_prompts=True`")
-                }
+                ClaudeCodeError::PromptExpansion { .. } => Some(
+                    "update Claude Code to 2.1.248 or newer, or allow it with `claude_code_expand_prompts`",
+                ),
                 error => error.hint(),
             },
             recoverable: error.is_recoverable(),

@@ -1,4 +1,4 @@
-//! The tools and callbacks that Python provides for one request.
+//! What Python provides for one request or session.
 
 use std::sync::Arc;
 
@@ -6,34 +6,50 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyString};
 use serde::Deserialize;
-use serde_json::{Value, json};
 use toolbridge::Request;
-use toolbridge::call::{Answer, CancellationToken};
-use toolbridge::model::{AskRequest, ClaudeCodeError, Permission, PermissionRequest, PermissionUpdate};
-use toolbridge::tool::RawJson;
+use toolbridge::call::CancellationToken;
+use toolbridge::model::{ClaudeCodeError, Settings};
 
 use crate::call::Asker;
-use crate::config;
+use crate::callbacks::{answer_question, call_hook, decide};
+use crate::documents::Documents;
 use crate::event_loop::{EventLoop, undelivered};
-use crate::hook::NativeHook;
-use crate::tools::{Live, Offer};
+use crate::server::RunningServer;
+use crate::tools::ServedTools;
 
-/// The tools and callbacks that Python provides for one request.
+/// The tools and callbacks of one request or session. A callback is a Python function that takes a
+/// [`Call`](crate::call::Call) and returns a coroutine with its answer.
 #[derive(FromPyObject)]
 pub(crate) struct Host {
-    /// The request and its settings as JSON.
+    pub(crate) event_loop: EventLoop,
+    /// Whether the request is made by a function that a CLI waits for.
+    pub(crate) is_nested: bool,
+    /// The request and its settings as JSON; empty for a session.
     request: PyBackedBytes,
     server_name: String,
     transport: String,
-    /// Called with a [`Call`](crate::call::Call) for each permission request, if there is a `can_use_tool`.
+    pub(crate) tools: Vec<Py<PyAny>>,
+    pub(crate) documents: Vec<Py<Documents>>,
+    /// Other MCP servers.
+    pub(crate) servers: Vec<Py<RunningServer>>,
+    /// The names of tools of documents and servers that are not offered.
+    pub(crate) left_out: Vec<String>,
+    /// Starts a callback on the event loop.
+    start: Py<PyAny>,
+    /// Runs a plain function in a thread.
+    run_in_thread: Py<PyAny>,
+    /// The callback for calls of tools.
+    call: Py<PyAny>,
+    /// The callback for permission requests, if there is a `can_use_tool`.
     decide: Option<Py<PyAny>>,
-    /// Called with a [`Call`](crate::call::Call) for each question to the user, if there is an `on_ask`.
+    /// The callback for questions to the user, if there is an `on_ask`.
     ask: Option<Py<PyAny>>,
     /// Called with each message of the CLI, if there is a callback.
     message: Option<Py<PyAny>>,
     /// Called with each line of the CLI's stderr, if there is a callback.
     stderr: Option<Py<PyAny>>,
-    hooks: Vec<NativeHook>,
+    /// The event, the matcher and the callback of each hook.
+    hooks: Vec<(String, String, Py<PyAny>)>,
     /// Ends the request early; its answer is what was received so far.
     until: Option<Py<Ending>>,
 }
@@ -55,112 +71,73 @@ impl Ending {
     }
 }
 
-/// A permission decision from Python.
+/// A request as Python sends it.
 #[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Decision {
-    Allow { tool_input: Option<Value>, updates: Vec<PermissionUpdate> },
-    Deny { message: String, interrupt: bool },
+#[serde(deny_unknown_fields)]
+struct RequestConfig {
+    request: Request,
+    settings: Settings,
 }
 
 impl Host {
+    /// What calls the functions.
+    pub(crate) fn asker(&self, py: Python<'_>) -> Arc<Asker> {
+        let (start, run_in_thread) = (self.start.clone_ref(py), self.run_in_thread.clone_ref(py));
+        Arc::new(Asker::new(self.event_loop.clone_ref(py), start, run_in_thread, self.call.clone_ref(py)))
+    }
+
     /// The request with its tools and callbacks, which run on the event loop.
     ///
     /// # Errors
     ///
     /// Fails if the request, the tools or the transport are invalid.
-    pub(crate) fn request(
-        self,
-        py: Python<'_>,
-        event_loop: &EventLoop,
-        offer: Offer,
-    ) -> Result<(Request, Option<Live>), ClaudeCodeError> {
-        let mut request = config::request(&self.request)?;
-        if let Some(function) = self.decide {
-            let asker = Arc::new(Asker::new(event_loop.clone_ref(py), function));
-            request = request.can_use_tool(move |asked| decide(Arc::clone(&asker), asked));
+    pub(crate) fn request(&self, py: Python<'_>) -> Result<(Request, Option<ServedTools>), ClaudeCodeError> {
+        let RequestConfig { request, settings } =
+            serde_json::from_slice(&self.request).map_err(|error| invalid_request("setting", &error))?;
+        let mut request = request.settings(settings);
+        let asker = self.asker(py);
+        let callback = |function: &Py<PyAny>| (Arc::clone(&asker), Arc::new(function.clone_ref(py)));
+        if let Some((asker, function)) = self.decide.as_ref().map(callback) {
+            request =
+                request.can_use_tool(move |asked| decide(Arc::clone(&asker), Arc::clone(&function), asked));
         }
-        if let Some(function) = self.ask {
-            let asker = Arc::new(Asker::new(event_loop.clone_ref(py), function));
-            request = request.on_ask(move |asked| answer_question(Arc::clone(&asker), asked));
+        if let Some((asker, function)) = self.ask.as_ref().map(callback) {
+            request = request
+                .on_ask(move |asked| answer_question(Arc::clone(&asker), Arc::clone(&function), asked));
         }
-        if let Some(callback) = self.message {
-            let event_loop = event_loop.clone_ref(py);
+        for (event, matcher, function) in &self.hooks {
+            let (asker, function) = callback(function);
+            request = request.hook(event.parse()?, matcher, move |call| {
+                call_hook(Arc::clone(&asker), Arc::clone(&function), call)
+            });
+        }
+        if let Some(callback) = &self.message {
+            let (event_loop, callback) = (self.event_loop.clone_ref(py), callback.clone_ref(py));
             request = request.on_message(move |message| {
                 post(&event_loop, &callback, |py| PyBytes::new(py, message.as_bytes()).into_any());
             });
         }
-        if let Some(callback) = self.stderr {
-            let event_loop = event_loop.clone_ref(py);
+        if let Some(callback) = &self.stderr {
+            let (event_loop, callback) = (self.event_loop.clone_ref(py), callback.clone_ref(py));
             request = request.on_stderr(move |line| {
                 post(&event_loop, &callback, |py| PyString::new(py, line).into_any());
             });
         }
-        for hook in self.hooks {
-            request = hook.add_to(event_loop.clone_ref(py), request)?;
-        }
         if let Some(until) = &self.until {
             request = request.until(until.get().0.clone());
         }
-        let mut live = None;
-        if !offer.is_empty() {
-            let (tools, own) = offer.serve(py, event_loop.clone_ref(py))?;
-            let transport = self.transport.parse()?;
-            request = request.tools(tools).server_name(self.server_name).transport(transport);
-            live = Some(own);
+        if self.tools.is_empty() && self.documents.is_empty() && self.servers.is_empty() {
+            return Ok((request, None));
         }
-        Ok((request, live))
+        let served = ServedTools::new(py, self, asker)?;
+        let request = request.tools(served.source()).server_name(&self.server_name);
+        Ok((request.transport(self.transport.parse()?), Some(served)))
     }
 }
 
-/// An update that Python has no type for, or an invalid one.
-fn is_unknown(update: &PermissionUpdate) -> bool {
-    matches!(update, PermissionUpdate::Other(_))
-}
-
-/// An answer from Python.
-#[derive(Deserialize)]
-struct Answered {
-    action: String,
-    content: Option<Value>,
-}
-
-async fn answer_question(asker: Arc<Asker>, request: AskRequest) -> Answer<Value> {
-    let AskRequest { server_name, message, schema, url, .. } = request;
-    let question = RawJson::from(&json!({ "message": message, "schema": schema, "url": url }));
-    let answer = asker.ask(None, server_name, question, None, None).await;
-    match answer.map(|answer| answer.decode::<Answered>()) {
-        Ok(Ok(Answered { action, content })) => match action.as_str() {
-            "accept" => Answer::Accepted(content.unwrap_or_default()),
-            "decline" => Answer::Declined,
-            _ => Answer::Cancelled,
-        },
-        // The exception it raised has been logged.
-        Ok(Err(_)) | Err(_) => Answer::Cancelled,
-    }
-}
-
-async fn decide(asker: Arc<Asker>, request: PermissionRequest) -> Permission {
-    let suggestions: Vec<_> = request.suggestions.iter().filter(|one| !is_unknown(one)).collect();
-    let input = RawJson::from(json!({
-        "tool_input": request.input,
-        "suggestions": suggestions,
-        "reason": request.reason,
-        "blocked_path": request.blocked_path,
-        "agent_id": request.agent_id,
-    }));
-    let decision = asker.ask(None, request.tool_name, input, request.tool_use_id, None).await;
-    match decision.map(|answer| answer.decode::<Decision>()) {
-        Ok(Ok(Decision::Allow { updates, .. })) if updates.iter().any(is_unknown) => {
-            Permission::deny("the decision is invalid: one of its updates is unknown")
-        }
-        Ok(Ok(Decision::Allow { tool_input: input, updates })) => Permission::AllowAnd { input, updates },
-        Ok(Ok(Decision::Deny { message, interrupt })) => Permission::Deny { message, interrupt },
-        Ok(Err(error)) => Permission::deny(format!("the decision is invalid: {error}")),
-        Err(error) => {
-            Permission::deny(format!("`can_use_tool` failed: {error} (type: {})", error.type_name()))
-        }
-    }
+/// JSON of Python that is invalid.
+pub(crate) fn invalid_request(what: &str, error: &dyn std::fmt::Display) -> ClaudeCodeError {
+    ClaudeCodeError::InvalidRequest { reason: format!("a {what} is invalid: {error}") }
 }
 
 fn post(

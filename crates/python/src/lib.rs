@@ -1,16 +1,15 @@
 //! `toolbridge._native`: the parts of the Rust crates that the Python package needs.
 //!
-//! It contains no logic of its own: it converts JSON to requests (`config`), errors to exceptions (`error`),
-//! calls to calls on an event loop or in a thread (`call`, `tools`, `threads`), futures to objects that
-//! asyncio can await and cancel (`task`, `runtime`), and events to records of Python's `logging` (`log`).
+//! It converts what Python gives to requests (`model`, `host`), errors to exceptions (`error`), calls to calls on an
+//! event loop or in a thread (`call`, `tools`, `callbacks`), futures to objects that asyncio can await and cancel
+//! (`task`, `runtime`), and events to records of Python's `logging` (`log`).
 
 mod call;
-mod chat;
-mod config;
+mod callbacks;
+mod conversation;
 mod documents;
 mod error;
 mod event_loop;
-mod hook;
 mod host;
 mod log;
 mod model;
@@ -22,7 +21,6 @@ mod session;
 mod stream;
 mod task;
 mod testing;
-mod threads;
 mod tools;
 
 /// Serialises a value to JSON bytes, which Python parses.
@@ -36,17 +34,15 @@ mod _native {
     #[pymodule_export]
     use crate::call::Call;
     #[pymodule_export]
-    use crate::chat::Chat;
+    use crate::callbacks::check_hook_event;
     #[pymodule_export]
-    use crate::config::find_cli;
+    use crate::conversation::Conversation;
     #[pymodule_export]
     use crate::documents::Documents;
     #[pymodule_export]
-    use crate::hook::check_hook_event;
-    #[pymodule_export]
     use crate::host::Ending;
     #[pymodule_export]
-    use crate::model::Model;
+    use crate::model::{Model, find_cli};
     #[pymodule_export]
     use crate::nats::NatsTools;
     #[pymodule_export]
@@ -61,8 +57,6 @@ mod _native {
     use crate::task::Task;
     #[pymodule_export]
     use crate::testing::Scripted;
-    #[pymodule_export]
-    use crate::threads::Calls;
 
     // The constants of the protocol.
     #[pymodule_export]
@@ -78,7 +72,9 @@ mod _native {
     #[pymodule_export]
     const SOCKET_PERMISSIONS: u32 = toolbridge::ipc::SOCKET_PERMISSIONS;
 
-    // The names of the CLI that settings may have.
+    // The settings of the CLI, and the names that some may have; `cli_settings.py` is made from them.
+    #[pymodule_export]
+    const SETTINGS: &[(&str, &str, &str)] = toolbridge::model::SETTINGS;
     #[pymodule_export]
     const BUILTIN_TOOLS: &[&str] = toolbridge::model::BUILTIN_TOOLS;
     #[pymodule_export]

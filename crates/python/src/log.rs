@@ -1,7 +1,8 @@
 //! Forwards events from Rust to Python's `logging`.
 //!
-//! A thread that logs must not wait for the interpreter: the thread that holds it may wait for a lock that
-//! the logging thread holds. So records are queued, and one task of the runtime delivers them.
+//! A thread that logs must not wait for the interpreter, as it does with `pyo3-log` (0.13): the thread that holds it
+//! may wait for a lock that the logging thread holds. So records are queued, and one task of the runtime delivers
+//! them.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;

@@ -1,23 +1,27 @@
 //! The model, for Python.
 
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
+use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::oneshot;
-use toolbridge::model::awaited;
-use toolbridge::{ClaudeCodeModel, Request};
+use toolbridge::model::{self, Settings, awaited};
+use toolbridge::tool::ServerInfo;
+use toolbridge::{ClaudeCodeModel, Request, set};
 
-use crate::chat::Chat;
-use crate::config::ModelConfig;
+use crate::conversation::Conversation;
+use crate::documents::count;
 use crate::error::Result;
 use crate::event_loop::EventLoop;
-use crate::host::Host;
+use crate::host::{Host, invalid_request};
 use crate::process::lock;
 use crate::stream::Stream;
 use crate::task::Task;
-use crate::tools::{Live, Offer};
+use crate::tools::ServedTools;
 use crate::{json, log};
 
 /// A model. Each request has its own tools and callbacks, which belong to the event loop of that request.
@@ -26,6 +30,52 @@ pub(crate) struct Model {
     config: ModelConfig,
     /// Only locked by threads that are attached to the interpreter, so no fork can happen while it is locked.
     built: Mutex<Built>,
+}
+
+/// Settings shared by all requests of a model, as JSON from Python.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelConfig {
+    settings: Settings,
+    /// The executable that is the bridge, and the parent process of a CLI.
+    bridge: PathBuf,
+    cli: Option<PathBuf>,
+    /// The CLI bundled with a Python package; used if no other is found.
+    bundled_cli: Option<PathBuf>,
+    session_dir: Option<PathBuf>,
+    server: Option<ServerInfo>,
+    inherit_env: bool,
+    max_concurrent_requests: Option<i64>,
+    restrictions: Vec<(String, String, Value)>,
+}
+
+impl ModelConfig {
+    fn build(self) -> Result<ClaudeCodeModel> {
+        let most = self.max_concurrent_requests.map(|most| count("max_concurrent_requests", most));
+        let mut builder = ClaudeCodeModel::builder()
+            .guard(&self.bridge)
+            .bridge(self.bridge)
+            .inherit_env(self.inherit_env)
+            .tool_parameter_restrictions(self.restrictions);
+        set! { builder:
+            cli = self.cli.or_else(|| bundled_if_needed(self.bundled_cli)),
+            max_concurrent_requests = most.transpose()?,
+            session_dir = self.session_dir,
+            info = self.server,
+        }
+        Ok(builder.settings(self.settings).build()?)
+    }
+}
+
+/// The CLI that a model starts if no path is given.
+#[pyfunction]
+pub(crate) fn find_cli(bundled: Option<PathBuf>) -> Result<PathBuf> {
+    Ok(model::find_cli(bundled_if_needed(bundled).as_deref())?)
+}
+
+/// The CLI bundled with a Python package, if no other is found.
+fn bundled_if_needed(bundled: Option<PathBuf>) -> Option<PathBuf> {
+    bundled.filter(|_| model::find_cli(None).is_err())
 }
 
 /// The model as built in one process.
@@ -75,7 +125,8 @@ impl Model {
     /// Creates a model from the settings in a JSON object, which are checked.
     #[new]
     fn new(config: &[u8]) -> Result<Self> {
-        let config = ModelConfig::parse(config)?;
+        let config: ModelConfig =
+            serde_json::from_slice(config).map_err(|error| invalid_request("setting", &error))?;
         let built = Mutex::new(Built::new(&config)?);
         Ok(Self { config, built })
     }
@@ -99,14 +150,14 @@ impl Model {
         })
     }
 
-    /// Opens a conversation, from a request without a prompt. `done` is called with a [`Chat`] or an
+    /// Opens a conversation, from a request without a prompt. `done` is called with a [`Conversation`] or an
     /// exception.
     fn open(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
         let ReadyRequest { model, place, request, tools, event_loop } = self.begin(py, host)?;
-        let for_chat = event_loop.clone_ref(py);
+        let for_conversation = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {
-            let chat = place.work(model.conversation().like(request).open()).await?;
-            Ok(Chat::new(chat, tools, for_chat))
+            let conversation = place.work(model.conversation().like(request).open()).await?;
+            Ok(Conversation::new(conversation, tools, for_conversation))
         })
     }
 
@@ -119,7 +170,7 @@ impl Model {
         host: &Bound<'_, PyAny>,
         done: Py<PyAny>,
     ) -> Result<Task> {
-        let event_loop: EventLoop = host.extract()?;
+        let Host { event_loop, .. } = host.extract()?;
         log::refresh_threshold(py)?;
         let model = self.built()?.model.clone();
         Task::start(py, event_loop, done, async move { Ok(model.keep_warm(count).await?) })
@@ -136,7 +187,7 @@ struct ReadyRequest {
     model: ClaudeCodeModel,
     place: Place,
     request: Request,
-    tools: Option<Live>,
+    tools: Option<ServedTools>,
     event_loop: EventLoop,
 }
 
@@ -155,14 +206,13 @@ impl Model {
     }
 
     fn begin(&self, py: Python<'_>, host: &Bound<'_, PyAny>) -> Result<ReadyRequest> {
-        let event_loop: EventLoop = host.extract()?;
-        let is_nested = host.getattr("is_nested")?.extract()?;
-        let (offer, host): (Offer, Host) = (host.extract()?, host.extract()?);
+        let host: Host = host.extract()?;
         log::refresh_threshold(py)?;
-        let (request, tools) = host.request(py, &event_loop, offer)?;
+        let (request, tools) = host.request(py)?;
         let mut built = self.built()?;
         let (behind, next) = oneshot::channel();
-        let place = Place { before: built.last.replace(next), behind, is_nested };
-        Ok(ReadyRequest { model: built.model.clone(), place, request, tools, event_loop })
+        let place = Place { before: built.last.replace(next), behind, is_nested: host.is_nested };
+        let model = built.model.clone();
+        Ok(ReadyRequest { model, place, request, tools, event_loop: host.event_loop })
     }
 }

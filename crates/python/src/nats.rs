@@ -76,8 +76,7 @@ impl NatsTools {
     }
 
     /// Connects; `done` is called with a [`RunningServer`].
-    fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
-        let event_loop: EventLoop = host.extract()?;
+    fn start(&self, py: Python<'_>, event_loop: EventLoop, done: Py<PyAny>) -> Result<Task> {
         let (tools, files) = (Tools::from_url(&self.url)?, self.files.clone());
         let (prefix, for_stop) = (self.prefix.clone(), event_loop.clone_ref(py));
         Task::start(py, event_loop, done, async move {

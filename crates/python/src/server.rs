@@ -131,8 +131,7 @@ impl McpServer {
     }
 
     /// Starts the server; `done` is called with a [`RunningServer`].
-    fn start(&self, py: Python<'_>, host: &Bound<'_, PyAny>, done: Py<PyAny>) -> Result<Task> {
-        let event_loop: EventLoop = host.extract()?;
+    fn start(&self, py: Python<'_>, event_loop: EventLoop, done: Py<PyAny>) -> Result<Task> {
         let (server, prefix) = (self.server.clone(), self.prefix.clone());
         let for_stop = event_loop.clone_ref(py);
         Task::start(py, event_loop, done, async move {

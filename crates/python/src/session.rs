@@ -10,9 +10,10 @@ use toolbridge::{ToolSource, ipc, set};
 
 use crate::error::{Result, invalid};
 use crate::event_loop::EventLoop;
+use crate::host::Host;
 use crate::process::{Own, lock};
 use crate::task::Task;
-use crate::tools::{Live, Offer};
+use crate::tools::ServedTools;
 use crate::{json, log, runtime};
 
 /// Serves tools of this process on a socket, for an MCP client that another program starts.
@@ -24,7 +25,7 @@ pub(crate) struct Session {
 
 struct Running {
     session: ipc::Session,
-    tools: Live,
+    tools: ServedTools,
 }
 
 #[pymethods]
@@ -46,10 +47,10 @@ impl Session {
         let server = server.map(serde_json::from_slice::<ServerInfo>).transpose();
         let server = server.map_err(|error| invalid(format!("`server` is invalid: {error}")))?;
         let runtime = runtime::handle(py)?;
-        let event_loop: EventLoop = host.extract()?;
-        let offer: Offer = host.extract()?;
+        let host: Host = host.extract()?;
         log::refresh_threshold(py)?;
-        let (source, tools) = offer.serve(py, event_loop.clone_ref(py))?;
+        let tools = ServedTools::new(py, &host, host.asker(py))?;
+        let source = tools.source();
         let source: Arc<dyn ToolSource> = match park {
             Some(limit) => Arc::new(Parked::new(source)?.limit_chars(limit)),
             None => Arc::new(source),
@@ -58,7 +59,7 @@ impl Session {
         set!(builder: dir = directory, name = name, names_dir = names_dir, info = server);
         let session = py.detach(|| runtime.block_on(builder.start()))?;
         let running = Arc::new(Running { session, tools });
-        Ok(Self { running: Mutex::new(Own::new(running)), event_loop })
+        Ok(Self { running: Mutex::new(Own::new(running)), event_loop: host.event_loop })
     }
 
     /// Adds a tool and notifies the clients.

@@ -1,4 +1,8 @@
 //! Rust work that runs in the background of Python.
+//!
+//! `pyo3-async-runtimes` (0.30) makes futures awaitable, too, but it makes its runtime once, so a forked child has one
+//! without threads; and a cancelled future is dropped there some time later, which nobody can wait for. Here the end of
+//! a cancelled request is waited for: then its CLI has ended and its files are gone.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use serde_json::{Value, json};
-use toolbridge::testing::{ModelRequest, Script, ScriptedModel, ToolResultBlock};
+use toolbridge::testing::{ModelRequest, Script, ScriptedModel, ToolResultBlock, Turn};
 
 use crate::error::invalid;
 use crate::json;
@@ -22,10 +22,15 @@ pub(crate) struct Scripted {
 
 #[pymethods]
 impl Scripted {
+    /// Starts one with a script, or with a function that gets each request as JSON and returns a turn of a script.
     #[new]
-    fn new(script: &str) -> PyResult<Self> {
-        let script = Script::parse(script).map_err(invalid)?;
-        let model = ScriptedModel::try_start(script)?;
+    fn new(script: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let model = if let Ok(script) = script.extract::<&str>() {
+            ScriptedModel::try_start(Script::parse(script).map_err(invalid)?)?
+        } else {
+            let function = script.clone().unbind();
+            ScriptedModel::start_with(move |request| answered(&function, request))
+        };
         let (url, environment) = (model.url(), model.environment().into_iter().collect());
         Ok(Self { model: Mutex::new(Own::new(model)), url, environment })
     }
@@ -56,6 +61,24 @@ impl Scripted {
         let model = lock(&self.model).take();
         // Waits for its thread, so release the interpreter.
         py.detach(|| drop(model));
+    }
+}
+
+/// The turn that a function returns for a request; its exception is an answer of the model, so a test sees it.
+fn answered(function: &Py<PyAny>, request: &ModelRequest) -> Turn {
+    let text = Python::try_attach(|py| -> PyResult<String> {
+        function.call1(py, (json(&request_json(request)),))?.extract(py)
+    });
+    // Only the first turn is wanted, whatever turn of the conversation it is.
+    let mut first = request.clone();
+    first.body = Value::Null;
+    match text {
+        None => Turn::error(500, "the interpreter is shutting down"),
+        Some(Err(error)) => Turn::error(500, format!("the model's function failed: {error}")),
+        Some(Ok(text)) => match Script::parse(&text) {
+            Ok(script) => script.turn(&first).unwrap_or_else(|| Turn::error(500, "no turn")),
+            Err(error) => Turn::error(500, error.to_string()),
+        },
     }
 }
 

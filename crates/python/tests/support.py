@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import re
@@ -58,6 +59,18 @@ def named(variable: str) -> str:
     if not path or not os.access(path, os.X_OK):
         raise RuntimeError(f"{variable} must name an executable; `cargo xtask test` sets it")
     return str(Path(path).absolute())
+
+
+ARGUMENTS = set(inspect.signature(ClaudeCodeModel).parameters)
+
+
+def arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a model, from arguments and from settings without their prefix."""
+    settings = dict(options.get("settings") or {})
+    for name in options.keys() - ARGUMENTS:
+        settings["claude_code" if name == "claude_code" else f"claude_code_{name}"] = options[name]
+    own = {name: value for name, value in options.items() if name in ARGUMENTS}
+    return {**own, "settings": settings}
 
 
 def prompt(text: str = "go") -> list[ModelMessage]:
@@ -125,9 +138,9 @@ class World:
             "cli_path": named("TOOLBRIDGE_TEST_CLAUDE"),
             "session_dir": self.sessions,
             "inherit_env": False,
-            "env": self.environment,
             "working_directory": self.home,
             "timeout": PATIENCE_SECONDS,
+            "settings": {"claude_code_env": self.environment},
         }
 
     @property
@@ -141,8 +154,11 @@ class World:
         return folder
 
     def model(self, transport: Transport | None = None, **options: Any) -> ClaudeCodeModel:
-        """A model that only has access to this world; the server of agents' tools is called `tools`."""
-        model = ClaudeCodeModel(**{**self.options, **options})
+        """A model that only has access to this world; the server of agents' tools is called `tools`.
+
+        Its options are arguments, and settings without their prefix.
+        """
+        model = ClaudeCodeModel(**arguments({**self.options, **options}))
         model.set_agent_toolsets(None, server_name="tools", transport=transport or "auto")
         return model
 

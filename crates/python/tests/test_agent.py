@@ -37,8 +37,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, FunctionToolset
 from support import PATIENCE_SECONDS, PICTURE, Transport, World, hanging, prompt
 
-import toolbridge._run_context
-from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, ToolsetNotRegisteredError, _executable
+from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, _executable
 from toolbridge.output import output_spec
 
 MakeWorld = Callable[[str], World]
@@ -413,32 +412,6 @@ async def test_unsupported_content_is_an_error(world: MakeWorld, site: str) -> N
     assert here.requests == []
 
 
-@pytest.mark.oldest
-async def test_without_the_run_context_tools_have_to_be_registered(
-    world: MakeWorld, transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = world(ADD.replace("call add", "call mcp__pydantic_tools__add"))
-    model = here.model()
-    agent = Agent(model)
-
-    @agent.tool_plain
-    def add(a: int, b: int) -> int:
-        return a + b
-
-    # As if pydantic-ai did not expose the run.
-    monkeypatch.delattr("pydantic_ai._run_context.get_current_run_context")
-    assert toolbridge._run_context._found() is None
-    monkeypatch.setattr("toolbridge._run_context._find", None)
-    with pytest.raises(ToolsetNotRegisteredError, match="no toolset is registered"):
-        await agent.run("go")
-    model.set_agent_toolsets(agent.toolsets[0], transport=transport)
-    assert (await agent.run("go")).output == "The sum is 42."
-    # The same for a stream.
-    model.set_agent_toolsets(None, transport=transport)
-    async with agent.run_stream("go") as result:
-        assert await result.get_output() == "The sum is 42."
-
-
 async def test_the_settings_of_a_run_take_precedence(world: MakeWorld) -> None:
     here = world(f"{ADD}\n---\ntext more")
     agent = Agent(here.model(max_turns=5), model_settings=ClaudeCodeModelSettings(claude_code_max_turns=1))
@@ -453,7 +426,7 @@ async def test_the_settings_of_a_run_take_precedence(world: MakeWorld) -> None:
     assert raised.value.hint
     assert raised.value.result is not None
     more = ClaudeCodeModelSettings(claude_code_max_turns=5)
-    async with here.model(max_turns=1)._prepared(prompt(), more, ModelRequestParameters(), None) as ready:
+    async with here.model(max_turns=1)._prepared(prompt(), more, ModelRequestParameters()) as ready:
         assert json.loads(ready.host.request)["settings"]["max_turns"] == 5
 
 
@@ -481,8 +454,8 @@ async def test_tools_can_be_registered_in_every_way(world: MakeWorld, transport:
     model = world("text unused").model()
     for toolsets, names in ways:
         model.set_agent_toolsets(toolsets, transport=transport)
-        async with model._prepared(prompt(), None, ModelRequestParameters(), None) as ready:
-            assert ready.host.toolbox.names == names
+        async with model._prepared(prompt(), None, ModelRequestParameters()) as ready:
+            assert ready.host.names == names
 
 
 async def test_the_agents_toolset_can_be_registered_by_hand(world: MakeWorld, transport: Transport) -> None:

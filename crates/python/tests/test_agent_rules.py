@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-import warnings
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -29,11 +28,9 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 from support import PATIENCE_SECONDS, World, prompt
 
-import toolbridge.settings
 from toolbridge import (
     BridgeStartupError,
     ClaudeCodeModel,
@@ -358,21 +355,3 @@ async def test_invalid_arguments_count_as_retries(world: MakeWorld) -> None:
     with pytest.raises(UnexpectedModelBehavior, match="exceeded max retries count of 1"):
         await Agent(here.model(), tools=[note], retries=1).run("go")
     assert len(here.requests) <= 3
-
-
-async def test_a_setting_without_effect_is_warned_about_once(
-    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(toolbridge.settings, "_warned", set())
-    # The warning comes before the CLI starts.
-    model = world("text unused").model(cli_path="/no/claude")
-    agent = Agent(model, model_settings=ModelSettings(temperature=0.5, timeout=60))
-    with (
-        pytest.warns(UserWarning, match="`temperature` has no effect"),
-        pytest.raises(CLINotFoundError),
-    ):
-        await agent.run("go")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(CLINotFoundError):
-            await agent.run("go")

@@ -14,8 +14,13 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.models import ModelRequestParameters
 from support import World, has_no_word_of_rust, prompt
 
-from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings, CLIExecutionError, InvalidRequestError
-from toolbridge.answer import RequestWithMetadata
+from toolbridge import (
+    ClaudeCodeModel,
+    ClaudeCodeModelSettings,
+    CLIExecutionError,
+    InvalidRequestError,
+    RequestWithMetadata,
+)
 
 MakeWorld = Callable[[str], World]
 
@@ -96,7 +101,7 @@ async def test_a_cli_that_would_expand_a_prompt_does_not_get_it(world: MakeWorld
     with pytest.raises(InvalidRequestError, match="would expand `@/etc/hosts` in the prompt") as raised:
         await Agent(here.model(cli_path=cli)).run("see @/etc/hosts")
     assert raised.value.hint is not None
-    assert raised.value.hint.endswith("or allow it with `expand_prompts=True`")
+    assert raised.value.hint.endswith("or allow it with `claude_code_expand_prompts`")
     has_no_word_of_rust(raised.value)
 
 
@@ -191,7 +196,7 @@ async def test_a_stored_conversation_is_continued_by_its_id_and_others_are_not_s
         await ask("zebra fifth", resume=not_kept.cli_response.session_id)
     assert raised.value.error_type == "no_conversation"
     assert raised.value.hint is not None
-    assert raised.value.hint.startswith("keep a conversation when it begins (`keep_session=True`)")
+    assert raised.value.hint.startswith("keep a conversation when it begins (`claude_code_keep_session`)")
     has_no_word_of_rust(raised.value)
 
 

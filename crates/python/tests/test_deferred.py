@@ -37,7 +37,7 @@ from pydantic_ai.tools import (
 from pydantic_ai.toolsets import ExternalToolset
 from support import PATIENCE_SECONDS, Transport, World, prompt
 
-from toolbridge.conversation import conversation
+from toolbridge.prompt import native_messages
 
 MakeWorld = Callable[[str], World]
 
@@ -70,7 +70,7 @@ async def go_on(
     told: list[str] = []
 
     async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        told.append(str((await conversation(messages, info.model_request_parameters)).messages))
+        told.append(str((await native_messages(messages, info.model_request_parameters)).messages))
         return ModelResponse([TextPart("It is done.")])
 
     history = first.all_messages()

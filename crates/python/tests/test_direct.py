@@ -21,7 +21,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from support import PATIENCE_SECONDS, PYTHON, TOOLBRIDGE, Bridge, error_of, hanging, text_of
 
 from toolbridge import Session, read_only
-from toolbridge.tools import Host, Served, Toolbox, direct
+from toolbridge.tools import Host, Served, direct
 
 pytestmark = pytest.mark.oldest
 
@@ -279,11 +279,11 @@ async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_unawaite
     async def wait() -> None: ...
 
     # Every warning is an error here, including those from garbage collection.
-    host = Host(Toolbox(), server_name="tools", transport="auto")
+    host = Host()
     call: Any = Unwanted()
     call.tool = Served(ToolDefinition(name="later"), ToolManager(FunctionToolset()), lambda _: wait())
-    host.call(call)
-    await asyncio.to_thread(host.call_directly, call)
+    host.start(call, host.call)
+    await asyncio.to_thread(host._call_directly, call)
     await asyncio.sleep(0)
     await host.end()
     await asyncio.sleep(0)

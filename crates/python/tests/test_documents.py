@@ -65,14 +65,14 @@ def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The calls that reach Python."""
     seen: list[str] = []
 
-    def watched(call: Callable[[toolbridge.tools.Host, Call], None]) -> Any:
-        def watch(host: toolbridge.tools.Host, one: Call) -> None:
+    def watched(call: Callable[[toolbridge.tools.Host, Call], Any]) -> Any:
+        def watch(host: toolbridge.tools.Host, one: Call) -> Any:
             seen.append(one.name)
-            call(host, one)
+            return call(host, one)
 
         return watch
 
-    for way in ("call", "call_directly"):
+    for way in ("call", "_call_directly"):
         monkeypatch.setattr(toolbridge.tools.Host, way, watched(getattr(toolbridge.tools.Host, way)))
     return seen
 
@@ -180,8 +180,8 @@ async def test_a_request_gets_the_documents_of_its_settings_in_addition_to_its_t
     given = ClaudeCodeModelSettings(claude_code_documents=documents)
     chosen = ModelRequestParameters(function_tools=[ToolDefinition(name="add")])
     for parameters, only in ((chosen, READING | WRITING | {"add"}), (ModelRequestParameters(), None)):
-        async with model._prepared(prompt(), given, parameters, None) as ready:
-            assert ready.host.toolbox.names == {"add"}
+        async with model._prepared(prompt(), given, parameters) as ready:
+            assert ready.host.names == {"add"}
             assert ready.host.documents == [documents]
             names = json.loads(ready.host.request)["request"]["only"]
             assert (names and set(names)) == only

@@ -109,7 +109,7 @@ def test_plugins(short_path: Path) -> None:
 def test_the_programs_of_the_readme_are_programs(short_path: Path) -> None:
     text = (EXAMPLES.parent / "README.md").read_text()
     programs = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
-    assert len(programs) == 11
+    assert len(programs) == 10
     for number, program in enumerate(programs):
         compile(program, f"program {number}", "exec")
     names, sessions = short_path / "names", short_path / "sessions"

@@ -29,7 +29,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support import PICTURE, Transport, World
 
 from toolbridge import portable_history
-from toolbridge.conversation import conversation
+from toolbridge.prompt import native_messages
 
 MakeWorld = Callable[[str], World]
 
@@ -179,7 +179,7 @@ async def test_submitted_output_is_sent_once(world: MakeWorld) -> None:
     assert not any(
         isinstance(part, NativeToolCallPart) for one in portable_history(history) for part in one.parts
     )
-    sent = (await conversation(history, ModelRequestParameters())).messages
+    sent = (await native_messages(history, ModelRequestParameters())).messages
     kinds = [piece["type"] for message in sent for pieces in message.values() for piece in pieces]
     assert kinds.count("tool_call") == kinds.count("tool_result") <= 1
     assert str(sent).count('"a":1') == 1

@@ -19,7 +19,6 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionTools
 from pydantic_ai.toolsets._dynamic import DynamicToolset
 from support import Transport, World, prompt
 
-import toolbridge._run_context
 import toolbridge.model
 from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings, Documents
 from toolbridge.tools import Host
@@ -91,7 +90,7 @@ def without_cli() -> Iterator[list[tuple[set[str], list[str] | None]]]:
     seen: list[tuple[set[str], list[str] | None]] = []
 
     async def instead(_: object, host: Host, **options: Any) -> None:
-        seen.append((host.toolbox.names, json.loads(host.request)["request"]["only"]))
+        seen.append((host.names, json.loads(host.request)["request"]["only"]))
         raise Asked
 
     with pytest.MonkeyPatch.context() as patched:
@@ -249,8 +248,8 @@ async def test_tools_that_a_request_does_not_name_are_not_offered(
     # Nor does what the registered toolset itself leaves out.
     left = both(disk).filtered(lambda _, tool: tool.name != "wipe")
     model.set_agent_toolsets(left, server_name="tools", transport=transport)
-    async with model._prepared(prompt(), None, ModelRequestParameters(), None) as ready:
-        assert ready.host.toolbox.names == {"keep"}
+    async with model._prepared(prompt(), None, ModelRequestParameters()) as ready:
+        assert ready.host.names == {"keep"}
 
 
 async def test_a_tool_that_is_offered_and_not_allowed_does_not_run(
@@ -432,8 +431,8 @@ async def test_a_request_inside_of_a_run_gets_what_it_names_or_all(
 
     @agent.tool_plain
     async def ask() -> str | None:
-        async with model._prepared(prompt(), None, ModelRequestParameters(), None) as ready:
-            assert ready.host.toolbox.names == {"wipe", "keep"}
+        async with model._prepared(prompt(), None, ModelRequestParameters()) as ready:
+            assert ready.host.names == {"wipe", "keep"}
         return "done"
 
     @agent.tool_plain
@@ -460,8 +459,8 @@ async def test_a_request_of_a_tool_is_none_of_the_run_that_calls_the_tool(
     @agent.tool_plain
     async def ask() -> str | None:
         for one in (model, other):
-            async with one._prepared(prompt(), None, ModelRequestParameters(), None) as ready:
-                offered.append(ready.host.toolbox.names)
+            async with one._prepared(prompt(), None, ModelRequestParameters()) as ready:
+                offered.append(ready.host.names)
         named = ModelRequestParameters(function_tools=[ToolDefinition(name="wipe")])
         return (await other.request(prompt(), None, named)).text
 
@@ -523,15 +522,3 @@ async def test_without_an_agent_all_registered_tools_are_offered(
     assert set(here.offered) == {"mcp__tools__keep", "mcp__tools__wipe"}
     assert here.result_texts == ["kept", "wiped"]
     assert disk.wiped == 1
-
-
-async def test_without_run_information_only_named_tools_are_offered(
-    world: MakeWorld, transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, disk = world(WIPE), Disk()
-    model = here.model()
-    model.set_agent_toolsets([disk.wipe], server_name="tools", transport=transport)
-    monkeypatch.setattr(toolbridge._run_context, "_find", None)
-    await by_prepare_tools(model, disk).run("go")
-    nothing_was_offered(here)
-    assert disk.wiped == 0

@@ -12,9 +12,9 @@ from pydantic_ai import Agent
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.settings import ModelSettings, merge_model_settings
-from support import World, has_no_word_of_rust
+from support import World, arguments, has_no_word_of_rust
 
-from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings, InvalidRequestError, McpServer
+from toolbridge import ClaudeCodeModel, ClaudeCodeModelSettings, InvalidRequestError
 
 MakeWorld = Callable[[str], World]
 
@@ -44,14 +44,6 @@ def test_all_former_names_are_refused() -> None:
         assert raised.value.hint == f"did you mean `{name}`?"
 
 
-@pytest.mark.oldest
-def test_all_settings_have_the_prefix() -> None:
-    own = set(ClaudeCodeModelSettings.__annotations__) - set(ModelSettings.__annotations__)
-    assert len(own) > 20
-    # The setting that is the prefix itself has nothing after it.
-    assert {name for name in own if not name.startswith("claude_code_")} == {"claude_code"}
-
-
 async def test_settings_of_other_models_are_ignored(world: MakeWorld) -> None:
     here = world("text ok")
     others: dict[str, Any] = {
@@ -59,6 +51,7 @@ async def test_settings_of_other_models_are_ignored(world: MakeWorld) -> None:
         "anthropic_metadata": {"user_id": "1"},
         "mcp_model_preferences": {},
         "elsewhere_mood": "good",
+        "zebra": 1,
         "tool_choice": None,
     }
     own = ClaudeCodeModelSettings(claude_code_append_system_prompt="zebra", timeout=60)
@@ -75,15 +68,11 @@ async def test_settings_of_other_models_are_ignored(world: MakeWorld) -> None:
         ("max_turns", "claude_code_max_turns"),
         ("can_use_tool", "claude_code_can_use_tool"),
         ("mcp_servers", "claude_code_mcp_servers"),
-        ("mcp_server", "claude_code_mcp_servers"),
+        ("claude_code_mcp_server", "claude_code_mcp_servers"),
         ("claude_code_max_turn", "claude_code_max_turns"),
         ("claude_code_timeout", "timeout"),
-        ("claude_code_temprature", "temperature"),
-        ("timeuot", "timeout"),
-        ("wroking_directory", "claude_code_working_directory"),
+        ("claude_code_wroking_directory", "claude_code_working_directory"),
         ("claude_code_zebra", None),
-        ("zebra", None),
-        ("zebra_stripes", None),
     ],
 )
 async def test_an_unknown_setting_is_an_error(world: MakeWorld, name: str, meant: str | None) -> None:
@@ -106,6 +95,10 @@ async def test_an_unknown_setting_is_an_error(world: MakeWorld, name: str, meant
     assert here.requests == []
 
 
+def test_what_can_be_a_setting_is_no_argument() -> None:
+    assert len(inspect.signature(ClaudeCodeModel).parameters) <= 20
+
+
 class Odd:
     """A value that no setting takes."""
 
@@ -113,88 +106,54 @@ class Odd:
         return "odd"
 
 
-ARGUMENTS = [
-    name
-    for name in inspect.signature(ClaudeCodeModel).parameters
-    if name not in ("settings", "profile")  # of pydantic-ai
-]
-
 OWN = [*(set(ClaudeCodeModelSettings.__annotations__) - set(ModelSettings.__annotations__)), "timeout"]
 
 
-def said(**arguments: Any) -> str:
-    """The error about the arguments of a model."""
+def said(**settings: Any) -> str:
+    """The error about the settings of a model."""
     with pytest.raises(InvalidRequestError) as raised:
-        ClaudeCodeModel(**arguments)
+        ClaudeCodeModel(**arguments(settings))
     has_no_word_of_rust(raised.value)
+    assert "secret" not in str(raised.value)
     return raised.value.message
 
 
-TEXTS = {
-    *("model_name", "working_directory", "cli_path", "session_dir", "system_prompt", "append_system_prompt"),
-    *("session_id", "resume", "resume_session_at", "resume_drops_turn", "fallback_model", "client_app"),
-}
-"""The arguments that take any text."""
-
-
 @pytest.mark.oldest
-@pytest.mark.parametrize(
-    "wrong", [Odd(), [Odd()], {"a": Odd()}, "wrong"], ids=lambda wrong: type(wrong).__name__
-)
+@pytest.mark.parametrize("wrong", [Odd(), [Odd()], {"a": Odd()}], ids=lambda wrong: type(wrong).__name__)
 def test_a_value_of_a_wrong_type_is_an_error_that_names_the_setting(wrong: Any) -> None:
-    for argument in ARGUMENTS:
-        if not (isinstance(wrong, str) and argument in TEXTS):
-            named = argument.replace("permission_mode", "permission mode") if wrong == "wrong" else argument
-            assert named in said(**{argument: wrong}), argument
-    if isinstance(wrong, Odd | list):
-        for name in OWN:
-            assert f"`{name}`" in said(settings={name: wrong}), name
+    for name in OWN:
+        assert f"`{name}" in said(settings={name: wrong}), name
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"max_turns": "5"}, "`max_turns` takes `int`, not a `str`"),
-        ({"max_turns": True}, "`max_turns` takes `int`, not a `bool`"),
-        ({"max_turns": 2**32}, "`max_turns` should be less than or equal to 4294967295"),
-        ({"task_budget": 1.5}, "`task_budget` takes `int`, not a `float`"),
-        ({"builtin_tools": "Read"}, "`builtin_tools` takes `Sequence[BuiltinTool]`, not a `str`"),
+        ({"max_turns": "secret"}, "`claude_code_max_turns`: Input should be a valid integer"),
+        ({"max_turns": True}, "`claude_code_max_turns`: Input should be a valid integer"),
         (
-            {"builtin_tools": ["Read", 3]},
-            "`builtin_tools` takes `Sequence[BuiltinTool]`, and has a `int` at `1`",
+            {"max_turns": 2**32},
+            "`claude_code_max_turns`: Input should be less than or equal to 4294967295",
         ),
-        ({"env": {"PORT": 1}}, "`env` takes `Mapping[str, str]`, and has a `int` at `PORT`"),
+        ({"task_budget": 1.5}, "`claude_code_task_budget`: Input should be a valid integer"),
         (
-            {"add_dirs": ["/tmp", 5]},
-            "`add_dirs` takes `Sequence[str | os.PathLike[str]]`, and has a `int` at `1`",
+            {"builtin_tools": "Read"},
+            "`claude_code_builtin_tools`: 'str' instances are not allowed as a Sequence value",
         ),
+        ({"env": {"PORT": 1}}, "`claude_code_env.PORT`: Input should be a valid string"),
+        ({"env": {"KEY": ["secret"]}}, "`claude_code_env.KEY`: Input should be a valid string"),
         (
             {"agents": {"a": {"description": "d", "prompt": "p", "maxTurns": "x"}}},
-            "`agents` takes `Mapping[str, Subagent]`, and has a `str` at `a.maxTurns`",
+            "`claude_code_agents.a.maxTurns`: Input should be a valid integer",
         ),
+        ({"timeout": "secret"}, "`timeout`: Input should be a valid number"),
         (
-            {"agents": {"a": {"description": "d", "prompt": "p", "maxTurns": -1}}},
-            "`agents.a.maxTurns` should be greater than or equal to 0",
-        ),
-        ({"timeout": "5"}, "`timeout` takes `float`, not a `str`"),
-        ({"effort": "hihg"}, "a setting is invalid: there is no effort `hihg`; did you mean `high`?"),
-        ({"tool_errors": "hid"}, "`tool_errors` should be 'tell', 'hide' or 'raise'"),
-        (
-            {"mcp_servers": {"t": McpServer(command="true")}},
-            "`mcp_servers` takes entries of the CLI's `mcpServers`, not an `McpServer` or `NatsTools`",
+            {"tool_errors": "secret"},
+            "`claude_code_tool_errors`: Input should be 'tell', 'hide' or 'raise'",
         ),
     ],
 )
-def test_errors_about_types_name_what_python_knows(given: dict[str, Any], message: str) -> None:
+def test_errors_about_types_name_the_setting_and_never_its_value(given: dict[str, Any], message: str) -> None:
     assert said(**given) == message
-
-
-def test_a_server_in_the_wrong_setting_is_told_where_it_belongs() -> None:
-    with pytest.raises(InvalidRequestError) as raised:
-        ClaudeCodeModel(mcp_servers={"t": McpServer(command="true")})  # type: ignore[dict-item]
-    assert raised.value.hint is not None
-    assert "`set_agent_toolsets`" in raised.value.hint
-    assert "`claude_code_tool_servers`" in raised.value.hint
 
 
 async def test_values_of_other_types_with_the_same_meaning_are_taken(world: MakeWorld) -> None:
@@ -203,6 +162,6 @@ async def test_values_of_other_types_with_the_same_meaning_are_taken(world: Make
         env=MappingProxyType(here.environment), betas=(), add_dirs=(here.root,), max_budget_usd=1
     )
     assert (await Agent(model).run("go", model_settings={"timeout": 60})).output == "ok"
-    with pytest.raises(InvalidRequestError, match="`claude_code_max_turns` takes `int`, not a `str`"):
+    with pytest.raises(InvalidRequestError, match="`claude_code_max_turns`: Input should be a valid integer"):
         await Agent(model).run("go", model_settings=cast(ModelSettings, {"claude_code_max_turns": "5"}))
     assert len(here.requests) == 1

@@ -12,8 +12,8 @@ import pytest
 from pydantic_ai import Agent, models
 from support import PATIENCE_SECONDS
 
-from toolbridge import CLIExecutionError, CLINotFoundError, InvalidRequestError
-from toolbridge.testing import ScriptedModel
+from toolbridge import ClaudeCodeModelSettings, CLIExecutionError, CLINotFoundError, InvalidRequestError
+from toolbridge.testing import RecordedRequest, ScriptedModel
 
 pytest_plugins = ["toolbridge.testing"]
 
@@ -72,12 +72,32 @@ async def test_the_cli_sees_nothing_of_this_machine(
     scripted = scripted_model('call Bash {"command": "env"}\n---\ntext {result}')
     home = scripted.environment["HOME"]
     model = scripted.model(
-        builtin_tools=["Bash"], allowed_tools=["Bash"], working_directory=home, env={"OWN": "1"}
+        settings=ClaudeCodeModelSettings(claude_code_builtin_tools=["Bash"], claude_code_env={"OWN": "1"}),
+        allowed_tools=["Bash"],
+        working_directory=home,
     )
     seen = (await Agent(model).run("go")).output.split("\n")
     assert f"HOME={home}" in seen
     assert "OWN=1" in seen
     assert not [line for line in seen if line.startswith("ANTHROPIC_MODEL")]
+
+
+async def test_a_function_answers_each_request_and_its_error_is_one_of_the_model() -> None:
+    def answer(request: RecordedRequest) -> str:
+        if request.prompt == "fail":
+            raise LookupError("nothing to say")
+        results = [result.text for result in request.tool_results]
+        return f"text The sum is {results[0]}." if results else ADD
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with ScriptedModel(answer) as scripted:
+        agent = Agent(scripted.model(), tools=[add])
+        assert (await agent.run("go")).output == "The sum is 42."
+        assert (await agent.run("go on")).output == "The sum is 42."
+        with pytest.raises(CLIExecutionError, match="nothing to say"):
+            await agent.run("fail")
 
 
 def test_a_script_with_a_mistake_names_the_line() -> None:
@@ -113,7 +133,7 @@ def test_pytest_is_not_needed(tmp_path: Path) -> None:
 LEAVES_EARLY = """
 import asyncio
 from pydantic_ai import Agent
-from toolbridge.testing import ScriptedModel
+from toolbridge.testing import RecordedRequest, ScriptedModel
 
 async def leave() -> None:
     with ScriptedModel("text one | two | three") as scripted:

@@ -34,7 +34,7 @@ impl ControlChannel {
         let [read, write, program] = ["read", "write", "claude"].map(|name| dir.join(name));
         let made = Command::new("mkfifo").args([&read, &write]).status();
         assert!(made.is_ok_and(|made| made.success()), "no pipes in `{}`", dir.display());
-        let version = "[ \"$1\" = --version ] && { echo 2.1.325; exit; }";
+        let version = "[ \"$1\" = --version ] && { echo 2.1.326; exit; }";
         let script =
             format!("#!/bin/sh\n{version}\ncat <{} &\nexec cat >{}\n", write.display(), read.display());
         fs::write(&program, script).expect("a program");

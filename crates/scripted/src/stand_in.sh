@@ -1,6 +1,6 @@
 #!/bin/sh
 # A stand-in for the CLI: it calls a tool over either transport, and prints the outcome.
-[ "$1" = --version ] && { echo 2.1.325; exit; }
+[ "$1" = --version ] && { echo 2.1.326; exit; }
 cd "${0%/*}" || exit 9
 for argument; do case $argument in --mcp-config=*) config=${argument#*=} ;; esac; done
 answer() {

@@ -59,10 +59,10 @@ async fn talk(prompts: usize) -> Result<(), Box<dyn Error>> {
         }
         let model = builder.timeout(Duration::from_secs(180)).build()?;
         let opening = model.conversation().tools(count.clone()).transport(transport).open();
-        let mut chat = opening.await?;
+        let mut conversation = opening.await?;
         let (began, mut seen) = (Instant::now(), Vec::new());
         for prompt in 1..=prompts {
-            let answer = chat.send(format!("prompt {prompt}")).await?;
+            let answer = conversation.send(format!("prompt {prompt}")).await?;
             if answer.text() != "done" {
                 return Err(format!("prompt {prompt} was answered with `{}`", answer.text()).into());
             }
@@ -75,7 +75,7 @@ async fn talk(prompts: usize) -> Result<(), Box<dyn Error>> {
                 );
             }
         }
-        chat.close().await;
+        conversation.close().await;
         if let (Some(first), Some(last)) = (seen.first(), seen.last())
             && (last.0 > first.0 + MAX_GROWTH_KB || last.1 > first.1)
         {

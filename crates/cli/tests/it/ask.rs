@@ -247,7 +247,7 @@ fn a_server_refused_by_the_cli_is_an_error() {
     // Send each answer only after its request.
     let lines: Vec<_> = answers.lines().map(|line| format!("read question; echo '{line}'")).collect();
     // Without a version it would be waited for.
-    let version = r#"[ "$1" = --version ] && { echo 2.1.325; exit; }"#;
+    let version = r#"[ "$1" = --version ] && { echo 2.1.326; exit; }"#;
     std::fs::write(&claude, format!("#!/bin/sh\n{version}\n{}\nexec sleep 600\n", lines.join("\n"))).unwrap();
     let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
     std::fs::set_permissions(&claude, mode).unwrap();

@@ -2,11 +2,9 @@
 
 `ClaudeCodeModel` is a model for pydantic-ai; `Session` offers functions to a CLI that another program starts;
 `Documents` are tools for both that copy text without showing it to the model; an `McpServer` is any other MCP
-server, for a session; `NatsTools` are tools of other machines, for both. pydantic-ai also finds the model by
-names such as `claude-code:sonnet`; see `model_names`.
+server, for both; `NatsTools` are tools of other machines, for both.
 """
 
-from . import model_names
 from ._executable import find_cli
 from ._native import (
     LENGTH_PREFIX_SIZE,
@@ -20,22 +18,20 @@ from ._native import (
     NatsTools,
     __version__,
 )
-from .answer import CLIResponse, CLIUsage, RequestWithMetadata
 from .callbacks import (
     Allow,
     CanUseTool,
     Decision,
     Deny,
     MessageCallback,
-    PermissionMode,
     PermissionRequest,
     PermissionRule,
     PermissionUpdate,
     StderrCallback,
 )
-from .chat import Chat, ChatAnswer, McpServerStatus
+from .cli_settings import BuiltinTool, Effort, HookEvent, PermissionMode
 from .client import Client, current_client
-from .conversation import portable_history
+from .conversation import Conversation, ConversationResponse, McpServerStatus
 from .errors import (
     BridgeStartupError,
     ClaudeCodeError,
@@ -56,23 +52,15 @@ from .errors import (
     ToolsetNotRegisteredError,
 )
 from .failure import ToolErrors
-from .hooks import Hook, HookAnswer, HookCall, HookEvent, HookFunction, HookOutput
+from .hooks import Hook, HookAnswer, HookCall, HookFunction, HookOutput
 from .model import ClaudeCodeModel
 from .progress import report_progress
+from .prompt import portable_history
 from .questions import Action, Answer, AskRequest, OnAsk, ask, ask_sync
-from .server_info import ServerInfo
+from .response import CLIResponse, CLIUsage, RequestWithMetadata
 from .session import Session, ToolHints
-from .settings import (
-    DEFAULT_TRANSPORT,
-    BuiltinTool,
-    ClaudeCodeModelSettings,
-    Effort,
-    Sandbox,
-    SandboxNetwork,
-    Subagent,
-    Thinking,
-    TransportType,
-)
+from .setting_types import Sandbox, SandboxNetwork, Subagent, Thinking
+from .settings import DEFAULT_TRANSPORT, ClaudeCodeModelSettings, ServerInfo, TransportType
 from .tools import Toolsets, read_only
 
 __all__ = [
@@ -96,12 +84,12 @@ __all__ = [
     "CLIResponseParseError",
     "CLIUsage",
     "CanUseTool",
-    "Chat",
-    "ChatAnswer",
     "ClaudeCodeError",
     "ClaudeCodeModel",
     "ClaudeCodeModelSettings",
     "Client",
+    "Conversation",
+    "ConversationResponse",
     "Decision",
     "Deny",
     "Documents",
@@ -149,10 +137,7 @@ __all__ = [
     "ask_sync",
     "current_client",
     "find_cli",
-    "model_names",
     "portable_history",
     "read_only",
     "report_progress",
 ]
-
-model_names.register()

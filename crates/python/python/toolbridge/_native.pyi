@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar, final, type_check_only
 
-from .questions import _Place
+from ._waiting import EventLoop
 from .tools import Host, Served
 
 __all__ = [
@@ -16,12 +16,12 @@ __all__ = [
     "MAX_MESSAGE_SIZE",
     "PERMISSION_MODES",
     "SCHEMA_FILE_PREFIX",
+    "SETTINGS",
     "SOCKET_FILE_PREFIX",
     "SOCKET_FILE_SUFFIX",
     "SOCKET_PERMISSIONS",
     "Call",
-    "Calls",
-    "Chat",
+    "Conversation",
     "Documents",
     "Ending",
     "McpServer",
@@ -44,6 +44,7 @@ SCHEMA_FILE_PREFIX: str
 SOCKET_FILE_PREFIX: str
 SOCKET_FILE_SUFFIX: str
 SOCKET_PERMISSIONS: int
+SETTINGS: Sequence[tuple[str, str, str]]
 BUILTIN_TOOLS: Sequence[str]
 HOOK_EVENTS: Sequence[str]
 PERMISSION_MODES: Sequence[str]
@@ -65,13 +66,6 @@ class Task:
     def cancel(self) -> bool: ...
 
 @final
-class Calls:
-    """Calls that wait for a thread."""
-
-    def wait(self) -> bool: ...
-    def take(self) -> Call | None: ...
-
-@final
 class Call:
     """A call into Python: a tool call, a permission request, or a question to the user."""
 
@@ -86,13 +80,15 @@ class Call:
     @property
     def tool(self) -> Served: ...
     @property
+    def is_wanted(self) -> bool: ...
+    @property
     def client(self) -> tuple[str | None, str | None, str | None, int | None] | None: ...
     def answer(self, result: bytes) -> None: ...
     def fail(self, type_name: str, message: str) -> None: ...
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None: ...
-    def ask(self, message: str, schema: bytes, place: _Place, done: Done[bytes]) -> Task: ...
+    def ask(self, message: str, schema: bytes, place: EventLoop, done: Done[bytes]) -> Task: ...
     def on_cancel(self, callback: Callable[[], object]) -> bool: ...
 
 @final
@@ -144,7 +140,7 @@ class McpServer:
     def from_config(path: str | PathLike[str]) -> list[McpServer]: ...
     @property
     def name(self) -> str: ...
-    def start(self, host: Host, done: Done[RunningServer]) -> Task: ...
+    def start(self, event_loop: EventLoop, done: Done[RunningServer]) -> Task: ...
 
 @final
 class NatsTools:
@@ -163,7 +159,7 @@ class NatsTools:
     ) -> NatsTools: ...
     @property
     def name(self) -> str: ...
-    def start(self, host: Host, done: Done[RunningServer]) -> Task: ...
+    def start(self, event_loop: EventLoop, done: Done[RunningServer]) -> Task: ...
 
 @final
 class RunningServer:
@@ -183,7 +179,7 @@ class Stream:
     def close(self) -> None: ...
 
 @final
-class Chat:
+class Conversation:
     """A conversation that stays open. Closing it stops the CLI."""
 
     def stream(self, prompt_json: bytes) -> Stream: ...
@@ -212,7 +208,7 @@ class Model:
     def __new__(cls, config: bytes) -> Model: ...
     def request(self, host: Host, done: Done[bytes]) -> Task: ...
     def stream(self, host: Host, done: Done[Stream]) -> Task: ...
-    def open(self, host: Host, done: Done[Chat]) -> Task: ...
+    def open(self, host: Host, done: Done[Conversation]) -> Task: ...
     def keep_warm(self, count: int, host: Host, done: Done[None]) -> Task: ...
     def interrupt(self) -> int: ...
 
@@ -244,7 +240,7 @@ class Session:
 class Scripted:
     """A scripted model server on loopback."""
 
-    def __new__(cls, script: str) -> Scripted: ...
+    def __new__(cls, script: str | Callable[[bytes], str]) -> Scripted: ...
     @property
     def url(self) -> str: ...
     @property

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 from anyio import CancelScope
@@ -35,6 +37,15 @@ def check_asyncio() -> None:
             "this needs a running event loop of asyncio",
             hint="with trio, run it in a thread: `trio.to_thread.run_sync(asyncio.run, …)`",
         ) from None
+
+
+@dataclass(frozen=True)
+class EventLoop:
+    """Where the native module calls functions: an event loop, and the context variables there."""
+
+    loop: Any = field(default_factory=asyncio.get_running_loop)
+    """An asyncio loop, or what has its `call_soon_threadsafe`."""
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
 
 class Stop:

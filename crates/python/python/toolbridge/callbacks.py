@@ -11,10 +11,8 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 from pydantic_core import from_json, to_json
 
 from . import _native
-from .meter import Meter
-
-PermissionMode: TypeAlias = Literal["default", "acceptEdits", "plan", "bypassPermissions", "dontAsk", "auto"]
-"""How the CLI handles tools that no rule allows."""
+from .agent_run import AgentRun
+from .cli_settings import PermissionMode
 
 
 class PermissionRule(TypedDict):
@@ -120,17 +118,18 @@ StderrCallback: TypeAlias = Callable[[str], object]
 
 @dataclass
 class MessageCallbacks:
-    """The message callbacks of one request. Exceptions they raise are reported by the event loop."""
+    """Who gets the messages of one request. Exceptions of callbacks are reported by the event loop."""
 
     callbacks: Sequence[MessageCallback]
-    meter: Meter | None = None
+    run: AgentRun | None = None
     _running: set[asyncio.Future[None]] = field(default_factory=set)
 
     def __call__(self, message: bytes) -> None:
-        if self.meter is not None:
-            self.meter.on_message(message)
+        read = from_json(message)
+        if self.run is not None:
+            self.run.on_message(read)
         for callback in self.callbacks:
-            result = callback(from_json(message))
+            result = callback(read)
             if inspect.isawaitable(result):
                 task = asyncio.ensure_future(result)
                 self._running.add(task)

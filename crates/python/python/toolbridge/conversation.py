@@ -1,231 +1,236 @@
-"""Converts pydantic-ai's messages to the native module's format."""
+"""Conversations with several prompts on one CLI process."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, cast
 
-from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import (
-    BaseToolCallPart,
-    BaseToolReturnPart,
-    BinaryContent,
-    CachePoint,
-    DocumentUrl,
-    FilePart,
-    ImageUrl,
-    ModelMessage,
-    ModelRequest,
-    ModelRequestPart,
-    ModelResponse,
-    ModelResponsePart,
-    NativeToolCallPart,
-    NativeToolReturnPart,
-    SystemPromptPart,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserContent,
-    UserPromptPart,
-)
-from pydantic_ai.models import ModelRequestParameters, download_item
-from pydantic_ai.usage import RequestUsage
-from pydantic_core import to_json
+from pydantic import TypeAdapter, create_model
+from pydantic_ai import Tool
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserContent, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_core import from_json, to_json
+from typing_extensions import TypeVar
 
-from .answer import SYSTEM
-from .output import CLI_TOOL
+from . import _native as native
+from ._waiting import completed
+from .cli_settings import PermissionMode
+from .errors import InvalidRequestError
+from .output import OutputSpec
+from .prompt import prompt_inputs
+from .response import CLIResponse, Reader
+from .stream import ClaudeCodeStreamedResponse
+from .tools import Host, Served, all_names, as_tool, is_again, next_step
 
-_GO_ON = "Go on."
-"""The prompt if a conversation ends with a tool result."""
+OutputT = TypeVar("OutputT", default=str)
 
 
-@dataclass
-class Conversation:
-    """A conversation in the native module's format; the last message is the prompt."""
+@dataclass(frozen=True)
+class ConversationResponse(Generic[OutputT]):
+    """The model's answer to one prompt."""
 
-    messages: list[dict[str, list[Any]]] = field(default_factory=list)
-    system: list[str] = field(default_factory=list)
-
-    def add(self, who: Literal["user", "assistant"], piece: Any) -> None:
-        """Adds a piece to the last message if it has the same role, or to a new one."""
-        if not self.messages or who not in self.messages[-1]:
-            self.messages.append({who: []})
-        self.messages[-1][who].append(piece)
+    output: OutputT
+    """Its text, or the value for the conversation's `output_type`."""
+    response: ModelResponse
+    """The whole response, with tool calls."""
+    cli_response: CLIResponse
+    """What the CLI reports about it."""
 
 
-async def conversation(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Conversation:
-    """Converts pydantic-ai's messages."""
-    read = Conversation()
-    for message in messages:
-        if isinstance(message, ModelRequest):
-            for part in message.parts:
-                await _add_request_part(read, part)
-        else:
-            for response_part in message.parts:
-                await _add_response_part(read, response_part)
-    read.system.extend(_instructions(messages, parameters))
-    if not read.messages or "user" not in read.messages[-1]:
-        # The conversation ends with a tool result, from which the model should continue.
-        read.add("user", _text(_last_retry(messages) or _GO_ON))
-    return read
+@dataclass(frozen=True)
+class McpServerStatus:
+    """The status of an MCP server."""
+
+    name: str
+    status: str
+    """`connected`, `failed`, `pending`, or another status of the CLI."""
+    error: str | None = None
+    """Why it failed, if the CLI reports it."""
 
 
-async def prompt_inputs(content: str | Sequence[UserContent]) -> list[dict[str, Any]]:
-    """A prompt in the native module's format."""
-    items = [content] if isinstance(content, str) else content
-    return [await _input(item) for item in items if not isinstance(item, CachePoint)]
+class Output(Generic[OutputT]):
+    """Converts answers to the output type."""
 
-
-async def _add_request_part(read: Conversation, part: Any) -> None:
-    if isinstance(part, SystemPromptPart):
-        read.system.append(part.content)
-    elif isinstance(part, UserPromptPart):
-        for piece in await prompt_inputs(part.content):
-            read.add("user", piece)
-    elif isinstance(part, BaseToolReturnPart):
-        read.add("assistant", await _tool_result(part))
-    elif hasattr(part, "model_response"):  # a retry prompt
-        text = part.model_response()
-        if getattr(part, "tool_name", None) is None:
-            read.add("user", _text(text))
-        else:
-            read.add("assistant", _result(part.tool_call_id, part.tool_name, text, is_error=True))
-
-
-async def _add_response_part(read: Conversation, part: ModelResponsePart) -> None:
-    if _submits_output(part):
-        return  # the output is also a separate part
-    if isinstance(part, TextPart):
-        if part.content:
-            read.add("assistant", _text(part.content))
-    elif isinstance(part, BaseToolCallPart):
-        call = {"id": part.tool_call_id, "name": part.tool_name, "input": part.args_as_dict()}
-        read.add("assistant", {"type": "tool_call", **call})
-    elif isinstance(part, BaseToolReturnPart):
-        read.add("assistant", await _tool_result(part))
-    elif isinstance(part, FilePart):
-        read.add("assistant", _text(f"(a file, {part.content.media_type})"))
-
-
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
-async def _input(item: UserContent) -> dict[str, Any]:
-    """A piece of user content."""
-    if isinstance(item, str):
-        return _text(item)
-    if isinstance(item, ImageUrl | DocumentUrl):
-        downloaded = await download_item(item, data_format="bytes")
-        item = BinaryContent(downloaded["data"], media_type=downloaded["data_type"])
-    if isinstance(item, BinaryContent):
-        if item.is_image or item.media_type == "application/pdf":
-            data = base64.b64encode(item.data).decode()
-            source = {"type": "base64", "media_type": item.media_type, "data": data}
-            return {"type": "image" if item.is_image else "document", "source": source}
-        if item.media_type.startswith("text/") or item.media_type == "application/json":
-            try:
-                return _text(item.data.decode())
-            except UnicodeDecodeError as error:
-                raise UserError(f"a file of the type `{item.media_type}` is not in UTF-8: {error}") from error
-        raise UserError(f"the Claude Code CLI takes text, pictures and PDF, not `{item.media_type}`")
-    content = getattr(item, "content", None)
-    if content is None:
-        raise UserError(f"the Claude Code CLI takes text, pictures and PDF, not a `{type(item).__name__}`")
-    return _text(content if isinstance(content, str) else to_json(content).decode())
-
-
-def _submits_output(part: ModelResponsePart) -> bool:
-    """Whether the part is the call with which the model submits its output to the CLI."""
-    if not isinstance(part, NativeToolCallPart | NativeToolReturnPart):
-        return False
-    return part.provider_name == SYSTEM and part.tool_name == CLI_TOOL
-
-
-async def _tool_result(part: BaseToolReturnPart) -> dict[str, Any]:
-    is_error = part.outcome != "success"
-    content: Any = part.model_response_str()
-    if files := part.files:
-        content = [_text(content), *[await _input(file) for file in files]]
-    return _result(part.tool_call_id, part.tool_name, content, is_error=is_error)
-
-
-def _result(call_id: str, name: str, content: Any, *, is_error: bool) -> dict[str, Any]:
-    return {"type": "tool_result", "id": call_id, "name": name, "content": content, "is_error": is_error}
-
-
-def _last_retry(messages: Sequence[ModelMessage]) -> str | None:
-    """The last retry prompt, if any."""
-    for part in messages[-1].parts if messages else ():
-        if isinstance(part, BaseToolReturnPart) and part.outcome not in ("success", "denied"):
-            return part.model_response_str()
-        if hasattr(part, "model_response"):
-            text: str = part.model_response()
-            return text
-    return None
-
-
-def _instructions(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> Iterator[str]:
-    if parameters.instruction_parts is not None:
-        yield from (part.content for part in parameters.instruction_parts)
-        return
-    # Without an agent: the instructions of the last message that has any.
-    for message in reversed(messages):
-        if isinstance(message, ModelRequest) and message.instructions is not None:
-            yield message.instructions
+    def __init__(self, output_type: type[OutputT]) -> None:
+        self.spec = OutputSpec()
+        self._adapter: TypeAdapter[Any] | None = None
+        self._is_wrapped = False
+        if output_type is str:
             return
+        self._adapter = TypeAdapter(output_type)
+        schema = self._adapter.json_schema()
+        if schema.get("type") != "object":
+            # The CLI requires a schema of an object.
+            self._adapter, self._is_wrapped = (
+                TypeAdapter(create_model("Output", response=(output_type, ...))),
+                True,
+            )
+            schema = self._adapter.json_schema()
+        self.spec = OutputSpec(schema)
+
+    def of(self, response: ModelResponse) -> OutputT:
+        """The output in a response."""
+        if self._adapter is None:
+            return cast(OutputT, _text(response))
+        read = self._adapter.validate_json(_text(response))
+        return cast(OutputT, read.response if self._is_wrapped else read)
 
 
-def portable_history(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Converts the tool calls of `ClaudeCodeModel` so that any model understands them.
+def _text(response: ModelResponse) -> str:
+    """The text after the last tool call."""
+    texts: list[str] = []
+    for part in response.parts:
+        if part.part_kind == "text":
+            texts.append(part.content)
+        elif part.part_kind != "thinking":
+            texts.clear()
+    return "\n\n".join(texts)
 
-    Its tools run within an answer, so their calls are `NativeToolCallPart` and `NativeToolReturnPart`, which
-    models of other providers leave out. This splits each such answer into separate answers and requests with
-    `ToolCallPart` and `ToolReturnPart`. Everything else is unchanged; a `ClaudeCodeModel` accepts both.
+
+@dataclass(eq=False, repr=False)
+class Conversation(Generic[OutputT]):
+    """A conversation on one CLI process, created by `ClaudeCodeModel.conversation`.
+
+    Prompts run one after the other: a prompt sent during an answer waits for its end. A timeout or an
+    interrupt ends one answer, and the next prompt works. After the CLI has exited, all further calls fail.
     """
-    moved: list[ModelMessage] = []
-    for message in messages:
-        if isinstance(message, ModelResponse) and any(map(_is_ours, message.parts)):
-            moved.extend(_split(message))
-        else:
-            moved.append(message)
-    return moved
 
+    _native: native.Conversation
+    _host: Host
+    _reader: Reader
+    _output: Output[OutputT]
+    _own: FunctionToolset[Any]
+    _parameters: ModelRequestParameters
+    _model_name: str
+    _messages: list[ModelMessage] = field(default_factory=list, init=False)
+    _running: list[native.Stream] = field(default_factory=list, init=False)
 
-def _is_ours(part: ModelResponsePart) -> bool:
-    return isinstance(part, NativeToolCallPart | NativeToolReturnPart) and part.provider_name == SYSTEM
+    def __post_init__(self) -> None:
+        self._known = {tool.definition.name: tool.definition for tool in self._host.tools}
+        """The dynamic tools that the CLI currently knows."""
 
+    async def send(self, prompt: str | Sequence[UserContent]) -> ConversationResponse[OutputT]:
+        """Sends a prompt, and waits for the answer. Cancelling the wait interrupts the model."""
+        async with self.stream(prompt) as stream:
+            async for _ in stream:
+                pass
+        response = stream.get()
+        assert stream.cli_response is not None
+        return ConversationResponse(self._output.of(response), response, stream.cli_response)
 
-def _split(answer: ModelResponse) -> Iterator[ModelMessage]:
-    """Splits an answer into several, with the tool results between them."""
-    steps: list[tuple[list[ModelResponsePart], list[ModelRequestPart]]] = [([], [])]
-    for part in answer.parts:
-        if _submits_output(part):
-            continue
-        parts, returned = steps[-1]
-        if isinstance(part, NativeToolReturnPart) and _is_ours(part):
-            returned.append(_returned(part))
-            continue
-        if returned:
-            parts = []
-            steps.append((parts, []))
-        if isinstance(part, NativeToolCallPart) and _is_ours(part):
-            parts.append(ToolCallPart(part.tool_name, part.args_as_json_str(), part.tool_call_id))
-        else:
-            parts.append(part)
-    usage = answer.usage
-    for parts, returned in steps:
-        if not parts and not returned and len(steps) > 1:
-            continue
-        yield replace(answer, parts=parts, usage=usage)
-        usage = RequestUsage()  # count the usage only once
-        if returned:
-            yield ModelRequest(parts=returned)
+    @asynccontextmanager
+    async def stream(self, prompt: str | Sequence[UserContent]) -> AsyncGenerator[ClaudeCodeStreamedResponse]:
+        """Sends a prompt and streams the answer. Leaving the context interrupts this answer."""
+        inputs = await prompt_inputs(prompt)
+        await self._refresh()
+        running = self._native.stream(to_json(inputs))
+        self._running.append(running)
+        stream = ClaudeCodeStreamedResponse(
+            self._parameters,
+            _stream=running,
+            _reader=self._reader,
+            _model_name=self._model_name,
+            _stop=self._host.stop,
+        )
+        try:
+            yield stream
+        finally:
+            running.close()
+            self._running.remove(running)
+            if stream.cli_response is not None:
+                self._messages += [ModelRequest(parts=[UserPromptPart(prompt)]), stream.get()]
+            if not self._running:
+                self._reader.values.clear()  # no answer needs them any more
 
+    def interrupt(self) -> None:
+        """Interrupts the current answer and the waiting ones. They end with a `CLIInterruptedError`."""
+        for stream in self._running:
+            stream.interrupt()
 
-def _returned(part: NativeToolReturnPart) -> ToolReturnPart:
-    return ToolReturnPart(
-        part.tool_name, part.content, part.tool_call_id, metadata=part.metadata, outcome=part.outcome
-    )
+    @property
+    def messages(self) -> list[ModelMessage]:
+        """The messages so far, for an agent's `message_history`. Interrupted answers are left out."""
+        return list(self._messages)
+
+    @property
+    def session_id(self) -> str | None:
+        """The conversation's id, once the first answer has begun. A stored one can be resumed with it."""
+        return self._native.session_id
+
+    async def set_model(self, model_name: str | None) -> None:
+        """Changes the model from the next prompt on; `None` is the CLI's default."""
+        await completed(self._native.set_model, model_name)
+
+    async def set_permission_mode(self, mode: PermissionMode) -> None:
+        """Sets the permission mode from the next prompt on."""
+        await completed(self._native.set_permission_mode, mode)
+
+    async def mcp_servers(self) -> list[McpServerStatus]:
+        """The MCP servers, and whether they are connected."""
+        servers = from_json(await completed(self._native.mcp_servers))
+        return [McpServerStatus(**server) for server in servers]
+
+    async def context_usage(self) -> dict[str, Any]:
+        """How full the model's context is, as reported by the CLI."""
+        usage: dict[str, Any] = from_json(await completed(self._native.context_usage))
+        return usage
+
+    async def rewind_files(self, prompt_id: str) -> None:
+        """Restores files that the CLI's tools have changed: to their state before the prompt with that id.
+
+        A `message_callback` receives the id, as the `uuid` of the prompt. This needs
+        `enable_file_checkpointing` and `keep_session`.
+        """
+        await completed(self._native.rewind_files, prompt_id)
+
+    def add(self, tool: Callable[..., Any] | Tool[Any]) -> None:
+        """Adds a function or a tool, from the next prompt on.
+
+        Tools added to a toolset of the conversation are available from then on, too. The same function, or
+        one that is defined again, with the same `__module__` and `__qualname__`, replaces the earlier one,
+        also if it is decorated or made a partial again: a notebook's cell may be run again.
+        """
+        made = tool if isinstance(tool, Tool) else Tool(as_tool(tool))
+        earlier = self._own.tools.get(made.name)
+        is_replaced = earlier is not None and is_again(made, earlier)
+        if not is_replaced and (made.name in self._known or earlier is not None):
+            raise InvalidRequestError(f"two tools are called `{made.name}`", hint="rename one of the two")
+        if not self._known:
+            raise InvalidRequestError(
+                "a conversation that began without tools has none", hint="give it one when it begins"
+            )
+        if is_replaced:
+            del self._own.tools[made.name]
+        self._own.add_tool(made)
+
+    def remove(self, name: str) -> bool:
+        """Removes a function or a tool, from the next prompt on. Tools of toolsets cannot be removed.
+
+        The CLI may still offer it to the model; calls then fail.
+
+        Returns:
+            Whether it existed.
+        """
+        return self._own.tools.pop(name, None) is not None
+
+    async def _refresh(self) -> None:
+        """Tells the CLI which tools were added or removed."""
+        if not self._host.managers:
+            return
+        self._host.managers = own, *others = [await next_step(one) for one in self._host.managers]
+        decided = await all_names(own)
+        now = {name: (tool.tool_def, own) for name, tool in (own.tools or {}).items()}
+        for other in others:
+            tools = (other.tools or {}).items()
+            now |= {name: (tool.tool_def, other) for name, tool in tools if name not in decided}
+        for name, definition in list(self._known.items()):
+            if name not in now or now[name][0] != definition:
+                self._native.remove(name)
+                del self._known[name]
+        for name, (definition, manager) in now.items():
+            if name not in self._known:
+                self._native.add(Served(definition, manager))
+                self._known[name] = definition

@@ -83,7 +83,7 @@ class CLIExecutionError(ModelFailure):
     """The CLI failed to start, or gave no result; `error_type` has the kind.
 
     With an HTTP status of the API it is also a `ModelHTTPError`, and of pydantic-ai's class for that status;
-    a timeout is also a `ModelTimeoutError`, if pydantic-ai has that.
+    a timeout is also a `ModelTimeoutError`.
     """
 
     def __new__(cls, message: str, **facts: Any) -> CLIExecutionError:
@@ -117,7 +117,7 @@ _CATEGORIES = {
     429: "ModelRateLimitError",
     529: "ModelOverloadedError",
 }
-"""The names of newer pydantic-ai's error classes for these statuses."""
+"""The names of pydantic-ai's error classes for these statuses."""
 
 
 @functools.cache
@@ -129,9 +129,9 @@ def _execution_error(error_type: str | None, status: int | None) -> type[CLIExec
         names = ["ModelHTTPError", _CATEGORIES.get(status, other)]
     elif error_type == "timeout":
         names = ["ModelTimeoutError"]
-    others = [getattr(exceptions, name) for name in names if hasattr(exceptions, name)]
-    if not others:
+    if not names:
         return CLIExecutionError
+    others = [getattr(exceptions, name) for name in names]
     about = {"__module__": __name__, "__doc__": CLIExecutionError.__doc__}
     return type(CLIExecutionError.__name__, (CLIExecutionError, *others), about)
 

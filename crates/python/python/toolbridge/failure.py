@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Literal, TypeAlias
 
 from pydantic import ValidationError
-from pydantic_ai import exceptions
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
 from pydantic_ai.tool_manager import ToolManager
 
 from . import _native
@@ -29,8 +28,8 @@ model in any case.
 
 LOGGER = logging.getLogger("toolbridge")
 
-# With these a tool addresses the model; older versions of pydantic-ai do not have all of them.
-_FOR_MODEL: tuple[type[Exception], ...] = (ModelRetry, getattr(exceptions, "ToolFailed", ModelRetry))
+_FOR_MODEL: tuple[type[Exception], ...] = (ModelRetry, ToolFailed)
+"""With these a tool addresses the model."""
 
 _KEPT: tuple[type[BaseException], ...] = (
     *_FOR_MODEL,

@@ -10,33 +10,7 @@ from typing import Any, Literal, Self, TypeAlias, cast
 from pydantic_core import from_json, to_json
 
 from . import _native
-
-HookEvent: TypeAlias = Literal[
-    "PreToolUse",
-    "PostToolUse",
-    "PostToolUseFailure",
-    "PostToolBatch",
-    "UserPromptSubmit",
-    "UserPromptExpansion",
-    "Stop",
-    "StopFailure",
-    "MessageDisplay",
-    "SubagentStart",
-    "SubagentStop",
-    "PreCompact",
-    "PostCompact",
-    "Notification",
-    "PermissionRequest",
-    "PermissionDenied",
-    "Elicitation",
-    "ElicitationResult",
-    "ConfigChange",
-    "InstructionsLoaded",
-    "TaskCreated",
-    "TaskCompleted",
-    "WorktreeCreate",
-]
-"""An event in the CLI that a hook can be called for."""
+from .cli_settings import HookEvent
 
 
 @dataclass(frozen=True)
@@ -124,16 +98,6 @@ class Hook:
 
     def __post_init__(self) -> None:
         _native.check_hook_event(self.event)
-
-
-@dataclass(frozen=True)
-class NativeHook:
-    """A hook in the native module's form."""
-
-    event: str
-    matcher: str
-    call: Callable[[_native.Call], object]
-    """Starts it on the event loop."""
 
 
 async def call_hook(hook: Hook, call: _native.Call) -> bytes:

@@ -7,15 +7,14 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
 
 from . import _native
-from ._waiting import completed
+from ._waiting import EventLoop, completed
 from .errors import QuestionError
 from .progress import current_call
 
@@ -62,9 +61,8 @@ async def ask(message: str, kind: Any = str) -> Answer[Any]:
     call = current_call.get()
     if call is None:
         return Answer("nobody")
-    adapter = _adapter(kind)
-    here = _Place(asyncio.get_running_loop())
-    return _read(adapter, await completed(call.ask, message, _schema(adapter), here))
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    return _read(adapter, await completed(call.ask, message, _schema(adapter), EventLoop()))
 
 
 @overload
@@ -86,7 +84,7 @@ def ask_sync(message: str, kind: Any = str) -> Answer[Any]:
     call = current_call.get()
     if call is None:
         return Answer("nobody")
-    adapter = _adapter(kind)
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     answer: Future[bytes] = Future()
 
     def done(value: bytes | None, error: BaseException | None) -> None:
@@ -95,7 +93,7 @@ def ask_sync(message: str, kind: Any = str) -> Answer[Any]:
         else:
             answer.set_exception(error)
 
-    task = call.ask(message, _schema(adapter), _Place(_AtOnce()), done)
+    task = call.ask(message, _schema(adapter), EventLoop(_AtOnce()), done)
     try:
         return _read(adapter, answer.result())
     finally:
@@ -109,26 +107,6 @@ class _AtOnce:
         self, callback: Callable[..., object], *arguments: Any, context: contextvars.Context
     ) -> None:
         context.run(callback, *arguments)
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where the answer is delivered."""
-
-    loop: asyncio.AbstractEventLoop | _AtOnce
-    context: contextvars.Context = field(default_factory=contextvars.copy_context)
-
-
-@lru_cache(maxsize=256)
-def _cached(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    try:
-        return _cached(kind)
-    except TypeError:  # not hashable
-        return TypeAdapter(kind)
 
 
 def _schema(adapter: TypeAdapter[Any]) -> bytes:

@@ -14,25 +14,22 @@ from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from pydantic_ai import Tool
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json, to_json
 
 from . import _executable, _native
 from ._waiting import check_asyncio, completed
 from .errors import InvalidRequestError
-from .server_info import ServerInfo, as_dict
-from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT
+from .settings import DEFAULT_SERVER_NAME, ServerInfo
 from .tools import (
-    Given,
     Host,
+    Offer,
+    Offered,
     Served,
-    Toolbox,
     as_tool,
-    combined,
     is_again,
     manager_of,
     served,
@@ -42,16 +39,6 @@ from .tools import (
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _Made = TypeVar("_Made")
-
-Offer: TypeAlias = (
-    Callable[..., Any]
-    | Tool[Any]
-    | AbstractToolset[Any]
-    | _native.Documents
-    | _native.McpServer
-    | _native.NatsTools
-)
-"""What a session can offer."""
 
 _MODEL = TestModel()
 """The model in the context of tools, if there is no real one."""
@@ -180,8 +167,8 @@ class Session:
             park: Keep results with more characters than this in the process; `True` means 25,000. The model
                 gets a handle; if it passes the handle to another tool, that tool receives the text.
         """
-        given = Given.of([one for some in tools for one in (some if isinstance(some, list) else [some])])
-        self._toolsets, self._documents, self._servers = given.toolsets, given.documents, given.servers
+        given = Offered.of([one for some in tools for one in (some if isinstance(some, list) else [some])])
+        self._offered = given
         self._started: list[_native.RunningServer] = []
         self._tools: dict[str, Tool[Any]] = {}
         self._served: dict[str, Served] = {}
@@ -201,6 +188,7 @@ class Session:
         self._thread: _Thread | None = None
         for tool in given.tools:
             self._add(_made(tool, {}), may_replace=False)
+        given.tools = []
 
     @overload
     def tool(self, function: _Function, /) -> _Function: ...
@@ -293,18 +281,12 @@ class Session:
         if self._stack is not None:
             raise InvalidRequestError("the session is already running")
         async with AsyncExitStack() as stack:
-            toolbox = Toolbox(is_structured=True)
-            if self._toolsets:
-                toolbox.add(await manager_of(combined(self._toolsets), _MODEL, self._deps, stack))
+            host = Host(is_structured=True, documents=self._offered.documents)
+            if self._offered.toolsets:
+                host.add(await manager_of(self._offered.toolset, _MODEL, self._deps, stack))
             tools = list(self._tools.values())
             ready = [(tool, await served(tool, _MODEL, self._deps)) for tool in tools]
-            host = Host(
-                toolbox,
-                server_name=DEFAULT_SERVER_NAME,
-                transport=DEFAULT_TRANSPORT,
-                documents=self._documents,
-            )
-            host.servers = self._started = await start_servers(self._servers, host, stack)
+            host.servers = self._started = await start_servers(self._offered.servers, host, stack)
             with self._lock:
                 session = self._start(host, ready)
             _open.add(self)
@@ -321,18 +303,18 @@ class Session:
             one = known[0] if known else _at_once(name, served(tool, _MODEL, self._deps))
             if one is not None:
                 own[name] = one
-        host.toolbox.tools += own.values()
+        host.tools += own.values()
         session = _native.Session(
             host,
             _executable.BRIDGE,
             self._directory,
             self._name,
             self._names_dir,
-            None if self._server is None else to_json(as_dict(self._server)),
+            None if self._server is None else to_json(self._server.given),
             self._park,
         )
         # The native module holds the tools, so that removed ones can be freed.
-        host.toolbox.tools.clear()
+        host.tools.clear()
         self._session, self._served = session, own
         return session
 

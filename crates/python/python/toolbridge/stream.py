@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -19,13 +19,13 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 from pydantic_ai.models import StreamedResponse
-from pydantic_ai.usage import RequestUsage
 from pydantic_core import from_json
 
 from . import _native
 from ._waiting import Stop, completed
-from .answer import SYSTEM, CLIResponse, Reader, output_of
+from .agent_run import AgentRun
 from .output import CLI_TOOL, StreamedOutput
+from .response import SYSTEM, CLIResponse, Reader, output_of
 
 _FROM_MODEL = frozenset({"text_delta", "thinking_delta", "tool_call_delta", "part", "result"})
 """The kinds of events that show that the model answers."""
@@ -39,14 +39,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     _reader: Reader
     _model_name: str
     _stop: Stop
-    _answered: Callable[[], None] = lambda: None
-    """Called when the answer is complete."""
-    _deferred: Callable[
-        [Sequence[ModelResponsePart]], tuple[list[ModelResponsePart], RequestUsage] | None
-    ] = lambda _: None
-    """Returns the parts and usage of an answer that ended at a call that cannot be made now."""
-    _held_tools: frozenset[str] = frozenset()
-    """The tools whose calls may be left to the agent. Only their results show that the CLI made them."""
+    _run: AgentRun | None = None
     cli_response: CLIResponse | None = field(default=None, init=False)
     """What the CLI reports about the answer, once it is complete."""
     _final: list[ModelResponsePart] | None = field(default=None, init=False)
@@ -67,7 +60,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
     _held_back: list[str] = field(default_factory=list, init=False)
     """Text that is held back until the output."""
     _held_calls: list[NativeToolCallPart] = field(default_factory=list, init=False)
-    """A call of such a tool, and the calls after it, which the CLI makes later."""
+    """A call that may be left to the agent, and those after it. Only results show that the CLI made them."""
     _first: list[dict[str, Any]] = field(default_factory=list, init=False)
     """The events up to the first that the model causes."""
 
@@ -148,7 +141,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         """The calls that need not be held any longer, after the result of that call has come."""
         held, self._held_calls = self._held_calls, []
         for call in held:
-            is_held = call.tool_name in self._held_tools or self._held_calls
+            is_held = self._held_calls or (self._run is not None and call.tool_name in self._run.held)
             if is_held and call.tool_call_id != returned:
                 self._held_calls.append(call)
             else:
@@ -184,7 +177,8 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         return event
 
     def _end(self, answer: dict[str, Any]) -> Iterator[ModelResponseStreamEvent]:
-        self._answered()
+        if self._run is not None:
+            self._run.is_answered = True
         self.cli_response = cli_response = CLIResponse.of(answer)
         self._usage = cli_response.request_usage
         self._model_name = answer["response"]["model"] or self._model_name
@@ -193,7 +187,7 @@ class ClaudeCodeStreamedResponse(StreamedResponse):
         self.finish_reason = cli_response.finish_reason
         output = output_of(answer["response"])
         parts = [*self._parts_manager.get_parts(), *self._held_calls]
-        deferred = self._deferred(parts) if output is None else None
+        deferred = None if self._run is None or output is not None else self._run.left(parts)
         if deferred is None:
             for call in self._held_calls:
                 yield self._parts_manager.handle_part(vendor_part_id=None, part=call)

@@ -14,7 +14,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
+
+from pydantic_ai.settings import ModelSettings
 
 from . import _native
 from .model import ClaudeCodeModel
@@ -57,6 +59,9 @@ class RecordedRequest:
     """The whole body, in the format of the Messages API."""
 
 
+_Script: TypeAlias = str | Callable[[RecordedRequest], str]
+
+
 def _request(recorded: dict[str, Any]) -> RecordedRequest:
     results = [RecordedResult(**result) for result in recorded.pop("tool_results")]
     return RecordedRequest(tool_results=results, **recorded)
@@ -80,13 +85,22 @@ class ScriptedModel:
     conversations can share a model. A request after the end of the script fails with a clear error.
     """
 
-    def __init__(self, script: str) -> None:
+    def __init__(self, script: _Script) -> None:
         """Starts the server. Leaving its context, or `close`, stops it.
+
+        Args:
+            script: The script, or a function that returns the answer to each request: one turn of a script.
+                It runs in a thread of the server; its exception is an error of the model.
 
         Raises:
             InvalidRequestError: If the script is invalid. The error has the line.
         """
-        self._native = _native.Scripted(script)
+
+        def answer(request: bytes) -> str:
+            assert not isinstance(script, str)
+            return script(_request(json.loads(request)))
+
+        self._native = _native.Scripted(script if isinstance(script, str) else answer)
         # At the latest when the process ends, also of a model that is never closed.
         weakref.finalize(self, self._native.close)
         self._last: tuple[list[RecordedRequest], int] | None = None
@@ -102,7 +116,9 @@ class ScriptedModel:
         self._last = (self.requests, self.overruns)
         self._native.close()
 
-    def model(self, model_name: str | None = None, **settings: Any) -> ClaudeCodeModel:
+    def model(
+        self, model_name: str | None = None, *, settings: ModelSettings | None = None, **arguments: Any
+    ) -> ClaudeCodeModel:
         """A model that runs in the real CLI and gets its answers from this script.
 
         The CLI has only `environment` as its environment. The variable `TOOLBRIDGE_TEST_CLAUDE` selects the
@@ -110,12 +126,14 @@ class ScriptedModel:
 
         Args:
             model_name: The model to request.
-            settings: Settings of `ClaudeCodeModel`; `env` is added to `environment`.
+            settings: Settings of the model; `claude_code_env` is added to `environment`.
+            arguments: Other arguments of `ClaudeCodeModel`.
         """
-        env = {**self.environment, **(settings.pop("env", None) or {})}
+        own: Any = dict(settings or {})
+        own["claude_code_env"] = {**self.environment, **own.get("claude_code_env", {})}
         if path := os.environ.get(_CLI):
-            settings.setdefault("cli_path", path)
-        return _OfflineModel(model_name, **{"inherit_env": False, **settings, "env": env})
+            arguments.setdefault("cli_path", path)
+        return _OfflineModel(model_name, **{"settings": own, "inherit_env": False, **arguments})
 
     @property
     def requests(self) -> list[RecordedRequest]:
@@ -151,7 +169,7 @@ except ImportError:
 else:
 
     @pytest.fixture
-    def scripted_model() -> Iterator[Callable[[str], ScriptedModel]]:
+    def scripted_model() -> Iterator[Callable[[_Script], ScriptedModel]]:
         """Creates scripted models; they are closed with the test."""
         with ExitStack() as stack:
             yield lambda script: stack.enter_context(ScriptedModel(script))

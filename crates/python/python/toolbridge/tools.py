@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Self, TypeAlias, get_type_hints
 
-from pydantic import ValidationError
 from pydantic_ai import RunContext, Tool
-from pydantic_ai.exceptions import AgentRunError, ApprovalRequired, CallDeferred, ModelRetry
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model
 from pydantic_ai.tool_manager import ToolManager
-from pydantic_ai.tools import DeferredToolRequests, ToolApproved, ToolDefinition, ToolDenied
+from pydantic_ai.tools import ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import (
     AbstractToolset,
     CombinedToolset,
@@ -32,29 +29,19 @@ from pydantic_core import to_json
 
 from . import _native
 from ._run_context import callbacks_context
-from ._waiting import Stop, completed
-from .deferral import Deferral
+from ._waiting import EventLoop, Stop, completed
+from .agent_run import AgentRun
 from .errors import InvalidRequestError
 from .failure import HiddenError, ToolErrors, ends_program, fail, may_be_told
-from .hooks import Hook, NativeHook, call_hook
-from .meter import Meter
 from .progress import current_call
-from .results import error_result, result_of
+from .results import result_of
+from .settings import DEFAULT_SERVER_NAME, DEFAULT_TRANSPORT, Server
+from .threads import Threads
 
-Toolsets: TypeAlias = (
-    AbstractToolset[Any]
-    | _native.Documents
-    | _native.McpServer
-    | _native.NatsTools
-    | Sequence[
-        AbstractToolset[Any]
-        | _native.Documents
-        | _native.McpServer
-        | _native.NatsTools
-        | Tool[Any]
-        | Callable[..., Any]
-    ]
-)
+Offer: TypeAlias = AbstractToolset[Any] | _native.Documents | Server | Tool[Any] | Callable[..., Any]
+"""What can be offered: toolsets, documents, servers, tools of other machines, tools and functions."""
+
+Toolsets: TypeAlias = AbstractToolset[Any] | _native.Documents | Server | Sequence[Offer]
 """A toolset, documents, a server or tools of other machines; or a sequence of those and of functions."""
 
 END_PATIENCE_SECONDS = 1.0
@@ -74,54 +61,37 @@ def read_only(function: Callable[..., Any]) -> Tool[Any]:
 
 
 @dataclass
-class Given:
-    """The given tools, sorted by kind."""
+class Offered:
+    """The given tools: toolsets, which Python calls, and others, whose calls bypass Python."""
 
     toolsets: list[AbstractToolset[Any]] = field(default_factory=list)
     documents: list[_native.Documents] = field(default_factory=list)
-    servers: list[_native.McpServer | _native.NatsTools] = field(default_factory=list)
+    servers: list[Server] = field(default_factory=list)
     tools: list[Tool[Any] | Callable[..., Any]] = field(default_factory=list)
+    deps: Any = None
+    """The dependencies in the context of the toolsets."""
 
     @classmethod
-    def of(cls, toolsets: Toolsets) -> Self:
-        given = cls()
-        single = AbstractToolset | _native.Documents | _native.McpServer | _native.NatsTools
+    def of(cls, toolsets: Toolsets, deps: Any = None) -> Self:
+        given = cls(deps=deps)
+        single = AbstractToolset | _native.Documents | Server
         for one in [toolsets] if isinstance(toolsets, single) else toolsets:
             if isinstance(one, AbstractToolset):
                 given.toolsets.append(one)
             elif isinstance(one, _native.Documents):
                 given.documents.append(one)
-            elif isinstance(one, _native.McpServer | _native.NatsTools):
+            elif isinstance(one, Server):
                 given.servers.append(one)
             else:
                 given.tools.append(one if isinstance(one, Tool) else as_tool(one))
         return given
 
-
-@dataclass(frozen=True)
-class Offered:
-    """The given tools: those that Python calls, and others, whose calls bypass Python."""
-
-    toolset: AbstractToolset[Any]
-    documents: tuple[_native.Documents, ...] = ()
-    servers: tuple[_native.McpServer | _native.NatsTools, ...] = ()
-
-
-def offered(toolsets: Toolsets, own: FunctionToolset[Any] | None = None) -> Offered:
-    """Splits the given tools into one toolset and the rest. `own` gets the functions and tools."""
-    given = Given.of(toolsets)
-    if own is not None:
-        given.toolsets.append(own)
-        for tool in given.tools:
-            own.add_tool(tool if isinstance(tool, Tool) else Tool(tool))
-    elif given.tools:
-        given.toolsets.append(FunctionToolset(given.tools))
-    return Offered(combined(given.toolsets), tuple(given.documents), tuple(given.servers))
-
-
-def combined(toolsets: Sequence[AbstractToolset[Any]]) -> AbstractToolset[Any]:
-    """Combines several toolsets into one."""
-    return toolsets[0] if len(toolsets) == 1 else CombinedToolset(toolsets)
+    @cached_property
+    def toolset(self) -> AbstractToolset[Any]:
+        """One toolset with all that Python calls."""
+        own = [FunctionToolset(self.tools)] if self.tools else []
+        all_toolsets = [*self.toolsets, *own]
+        return all_toolsets[0] if len(all_toolsets) == 1 else CombinedToolset(all_toolsets)
 
 
 def is_again(tool: Tool[Any], earlier: Tool[Any]) -> bool:
@@ -231,12 +201,11 @@ def direct(tool: Tool[Any]) -> Callable[[bytes], Any] | None:
     return lambda arguments: function(**validate(arguments))
 
 
-def described(tool: ToolDefinition, *, in_turn: bool = False) -> dict[str, Any]:
+def _described(tool: ToolDefinition, manager: ToolManager[Any]) -> dict[str, Any]:
     """A tool's description for the native module.
 
-    Args:
-        tool: The tool.
-        in_turn: Whether its calls never run in parallel with others.
+    It has no output schema: a Python function may return something else than its signature states, which a
+    client that expects an object would reject.
     """
     metadata = tool.metadata or {}
     annotations = metadata.get("annotations") or {}
@@ -250,7 +219,7 @@ def described(tool: ToolDefinition, *, in_turn: bool = False) -> dict[str, Any]:
         if stated is not None and (stated or name != "read_only"):
             hints[hint] = stated
     is_parallel = bool(metadata.get("parallel"))
-    if tool.sequential or in_turn:
+    if tool.sequential or manager.get_parallel_execution_mode() == "sequential":
         hints.pop("readOnlyHint", None)
         is_parallel = False
     return {
@@ -327,19 +296,15 @@ class Served:
     """Calls the tool, unless `function` is set."""
     function: Callable[[bytes], Any] | None = None
     """Calls the tool with arguments as JSON text, in any thread."""
-    in_turn: bool = False
-    """Whether its calls run one at a time, whatever its hints are."""
 
     @property
     def described(self) -> bytes:
         """Its description for the native module."""
-        # Without an output schema: a Python function may return something else than its signature states,
-        # which a client that expects an object would reject.
-        return to_json(described(self.definition, in_turn=self.in_turn))
+        return to_json(_described(self.definition, self.manager))
 
     @property
     def is_direct(self) -> bool:
-        """Whether its calls run in the threads that `Host.start_thread` starts."""
+        """Whether its calls run in threads of the host."""
         return self.function is not None
 
 
@@ -351,141 +316,15 @@ async def served(tool: Tool[Any], model: Model, deps: Any) -> Served | None:
     return found[0] if found else None
 
 
-@dataclass
-class Toolbox:
-    """Tools, each with the manager that calls it."""
-
-    tools: list[Served] = field(default_factory=list)
-    is_structured: bool = False
-    """Whether objects are also sent as structured content. A model only ever sees one of the two."""
-    meter: Meter | None = None
-    """Counts the calls of an agent's run."""
-    metered: ToolManager[Any] | None = None
-    """The agent's manager; only its calls can be deferred."""
-    managers: Sequence[ToolManager[Any]] = ()
-    """Make the calls in a conversation, where tools can be added and removed; the first has its own tools."""
-    deferral: Deferral | None = None
-    """Handles calls that cannot be made during a request."""
-    values: dict[str, tuple[Any, bytes]] | None = None
-    """Gets what the tools return, and the results made of it, by the id of the call."""
-    errors: ToolErrors = "tell"
-    """What happens with the exceptions of tools."""
-    stop: Stop | None = None
-    """Ends the request of the tools, if there is one."""
-
-    @property
-    def names(self) -> set[str]:
-        return {tool.definition.name for tool in self.tools}
-
-    def add(self, manager: ToolManager[Any], definitions: Iterable[ToolDefinition] | None = None) -> None:
-        """Adds the tools of a manager, or only the given ones."""
-        if definitions is None:
-            definitions = [tool.tool_def for tool in (manager.tools or {}).values()]
-        self.tools += [self.served(definition, manager) for definition in definitions]
-
-    def served(self, definition: ToolDefinition, manager: ToolManager[Any]) -> Served:
-        """A tool of a manager, ready to be served."""
-        in_turn = manager.get_parallel_execution_mode() == "sequential"
-        return Served(definition, manager, in_turn=in_turn)
-
-    async def call(self, call: _native.Call) -> bytes:
-        """Calls a tool; returns the JSON text of an MCP result."""
-        part = ToolCallPart(call.name, call.arguments.decode())
-        if call.tool_use_id is not None:
-            part.tool_call_id = call.tool_use_id
-        having = (one for one in self.managers if call.name in (one.tools or {}))
-        tool, manager = call.tool, next(having, call.tool.manager)
-        if self.meter is None:
-            return await self._result(tool, manager, part)
-        counted = partial(self._counted, self.meter, tool, part)
-        if self.deferral is None or manager is not self.metered:
-            return await counted()
-        return await self.deferral.call(part, counted)
-
-    async def _counted(self, meter: Meter, tool: Served, part: ToolCallPart) -> bytes:
-        name, manager = part.tool_name, tool.manager
-        try:
-            meter.begin_call()
-        except AgentRunError as error:
-            return error_result(error.message)  # never read: the request is ending
-        try:
-            result = await self._result(tool, meter.in_turn(manager), part)
-        except (ModelRetry, ValidationError):
-            max_retries = (manager.tools or {})[name].max_retries
-            meter.failed(name, max_retries, _retries(manager))
-            raise
-        finally:
-            meter.end_call()
-        _retries(manager).pop(name, None)
-        return result
-
-    def _kept(self, tool: Served, part: ToolCallPart, value: Any) -> bytes:
-        result = self.result(tool, value)
-        if self.values is not None and not isinstance(value, ToolDenied):
-            self.values[part.tool_call_id] = value, result
-        return result
-
-    async def _result(self, tool: Served, manager: ToolManager[Any], part: ToolCallPart) -> bytes:
-        """Calls a tool. Its exception is raised, hidden, or ends the request."""
-        try:
-            return self._kept(tool, part, await call_tool(manager, part))
-        except BaseException as error:
-            if self.errors == "tell" or may_be_told(error):
-                raise
-            if self.errors == "raise" and self.stop is not None:
-                self.stop.now(error)
-            raise HiddenError from error
-
-    def result(self, tool: Served, value: Any) -> bytes:
-        """A tool's return value as the JSON text of an MCP result."""
-        is_structured = self.is_structured and returns_object(tool.definition)
-        return result_of(tool.definition.name, value, is_structured=is_structured)
-
-
-async def call_tool(manager: ToolManager[Any], part: ToolCallPart) -> Any:
-    """Calls a tool; returns its result."""
-    if (manager.tools or {})[part.tool_name].tool_def.defer:
-        return await call_deferred(manager, part)
-    # The model sees each error, so they must not be wrapped for the agent.
-    return await manager.handle_call(part, wrap_validation_errors=False)
-
-
-def _retries(manager: ToolManager[Any]) -> dict[str, int]:
-    """How often each tool has failed in a row, as in the context of a call."""
-    return {} if manager.ctx is None else manager.ctx.retries
-
-
-async def call_deferred(manager: ToolManager[Any], part: ToolCallPart) -> Any:
-    """Calls a tool that needs an approval or runs elsewhere, if a capability of the agent handles that.
-
-    Not all versions of the manager check this, and a tool must not run without its approval.
-    """
-    kind = (manager.tools or {})[part.tool_name].tool_def.kind
-    needs_approval = kind == "unapproved"
-    approvals, calls = ([part], []) if needs_approval else ([], [part])
-    requests = DeferredToolRequests(calls=calls, approvals=approvals)
-    results = await manager.resolve_deferred_tool_calls(requests)
-    result = results and results.to_tool_call_results().get(part.tool_call_id)
-    if result is None:
-        raise ApprovalRequired if needs_approval else CallDeferred
-    if isinstance(result, Exception):
-        raise result
-    if isinstance(result, ToolApproved):
-        if result.override_args is not None:
-            part = replace(part, args=result.override_args)
-        return await manager.handle_call(part, approved=True, wrap_validation_errors=False)
-    return result
-
-
-Work: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
-"""Produces an answer. It starts in its task, so that an unstarted one leaves no coroutine unawaited."""
+Work: TypeAlias = Callable[[_native.Call], Coroutine[Any, Any, bytes]]
+"""Produces the answer of a call."""
 
 
 async def answer(call: _native.Call, work: Work) -> None:
     """Answers a call with the outcome of the work, also if that fails."""
     current_call.set(call)
     try:
-        call.answer(await work())
+        call.answer(await work(call))
     except BaseException as error:
         fail(call, error)
         if issubclass(type(error), asyncio.CancelledError) or ends_program(error):
@@ -496,18 +335,30 @@ async def answer(call: _native.Call, work: Work) -> None:
 class Host:
     """The tools and callbacks of one request or session; all of them run on one event loop."""
 
-    toolbox: Toolbox
-    server_name: str
-    transport: str
+    tools: list[Served] = field(default_factory=list)
+    managers: Sequence[ToolManager[Any]] = ()
+    """Make the calls in a conversation, where tools can be added and removed; the first has its own tools."""
+    is_structured: bool = False
+    """Whether objects are also sent as structured content. A model only ever sees one of the two."""
+    run: AgentRun | None = None
+    values: dict[str, tuple[Any, bytes]] | None = None
+    """What the tools return, and the results made of it, by the id of the call; for a model's response."""
+    errors: ToolErrors = "tell"
+    """What happens with the exceptions of tools."""
+    stop: Stop = field(default_factory=Stop)
+    """Ends the request of the tools."""
+    server_name: str = DEFAULT_SERVER_NAME
+    transport: str = DEFAULT_TRANSPORT
     documents: Sequence[_native.Documents] = ()
     servers: Sequence[_native.RunningServer] = ()
     left_out: Sequence[str] = ()
     """The names of tools of documents and servers that are not offered."""
-    decider: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
-    asker: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None = None
+    decide: Work | None = None
+    ask: Work | None = None
     message: Callable[[bytes], None] | None = None
     stderr: Callable[[str], object] | None = None
-    python_hooks: Sequence[Hook] = ()
+    hooks: Sequence[tuple[str, str, Work]] = ()
+    """The event, the matcher, and what calls the hook."""
     until: _native.Ending | None = None
     request: bytes = b""
     """The request and its settings as JSON; empty for a session."""
@@ -515,58 +366,58 @@ class Host:
         default_factory=lambda: (call := current_call.get()) is not None and call.is_awaited
     )
     """Whether it is made by a function that a CLI waits for."""
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    context: contextvars.Context = field(default_factory=callbacks_context)
+    event_loop: EventLoop = field(default_factory=lambda: EventLoop(context=callbacks_context()))
     _running: set[asyncio.Task[None]] = field(default_factory=set)
 
-    @property
-    def tools(self) -> list[Served]:
-        return self.toolbox.tools
+    def __post_init__(self) -> None:
+        self._threads = Threads(self._call_directly)
+        self.run_in_thread = self._threads.run
 
     @property
-    def decide(self) -> Callable[[_native.Call], object] | None:
-        return self._starter(self.decider)
+    def names(self) -> set[str]:
+        return {tool.definition.name for tool in self.tools}
 
-    @property
-    def ask(self) -> Callable[[_native.Call], object] | None:
-        return self._starter(self.asker)
+    def add(self, manager: ToolManager[Any], definitions: Iterable[ToolDefinition] | None = None) -> None:
+        """Adds the tools of a manager, or only the given ones."""
+        if definitions is None:
+            definitions = [tool.tool_def for tool in (manager.tools or {}).values()]
+        self.tools += [Served(definition, manager) for definition in definitions]
 
-    def _starter(
-        self, work: Callable[[_native.Call], Coroutine[Any, Any, bytes]] | None
-    ) -> Callable[[_native.Call], object] | None:
-        return None if work is None else lambda call: self.start(call, partial(work, call))
+    async def call(self, call: _native.Call) -> bytes:
+        """Calls a tool; returns the JSON text of an MCP result."""
+        part = ToolCallPart(call.name, call.arguments.decode())
+        if call.tool_use_id is not None:
+            part.tool_call_id = call.tool_use_id
+        having = (one for one in self.managers if call.name in (one.tools or {}))
+        manager, work = next(having, call.tool.manager), partial(self._result, call.tool, part)
+        return await (work(manager) if self.run is None else self.run.call(part, manager, work))
 
-    @property
-    def hooks(self) -> list[NativeHook]:
-        def starts(hook: Hook) -> Callable[[_native.Call], object]:
-            return lambda call: self.start(call, partial(call_hook, hook, call))
+    async def _result(self, tool: Served, part: ToolCallPart, manager: ToolManager[Any]) -> bytes:
+        """Calls a tool. Its exception is raised, hidden, or ends the request."""
+        try:
+            # The model sees each error, so they must not be wrapped for the agent.
+            value = await manager.handle_call(part, wrap_validation_errors=False)
+            result = self.result(tool, value)
+        except BaseException as error:
+            if self.errors == "tell" or may_be_told(error):
+                raise
+            if self.errors == "raise":
+                self.stop.now(error)
+            raise HiddenError from error
+        if self.values is not None and not isinstance(value, ToolDenied):
+            self.values[part.tool_call_id] = value, result
+        return result
 
-        return [NativeHook(hook.event, hook.matcher, starts(hook)) for hook in self.python_hooks]
+    def result(self, tool: Served, value: Any) -> bytes:
+        """A tool's return value as the JSON text of an MCP result."""
+        is_structured = self.is_structured and returns_object(tool.definition)
+        return result_of(tool.definition.name, value, is_structured=is_structured)
 
-    def call(self, call: _native.Call, /) -> None:
-        """Starts a tool, in the context of the request. The native module calls this on the event loop."""
-        self.start(call, partial(self.toolbox.call, call))
+    def _call_directly(self, call: _native.Call) -> None:
+        """Calls a function in a thread where it may block."""
+        self.event_loop.context.copy().run(self._answer_directly, call)
 
-    def start_thread(self, calls: _native.Calls, /) -> None:
-        threading.Thread(target=self._serve, args=(calls,), name="toolbridge-tool", daemon=True).start()
-
-    def _serve(self, calls: _native.Calls) -> None:
-        is_over = False
-        while not is_over:
-            # Some programs raise an exception in a thread to stop a function, which may have ended by then.
-            with suppress(BaseException):
-                is_over = self._serve_one(calls)
-
-    def _serve_one(self, calls: _native.Calls) -> bool:
-        """Waits for a call and handles it. Returns whether the thread should end."""
-        if not calls.wait():
-            return True
-        if (call := calls.take()) is not None:
-            self.context.copy().run(self.call_directly, call)
-        return False
-
-    def call_directly(self, call: _native.Call) -> None:
-        """Calls a function in a thread where it may block. The thread survives any exception."""
+    def _answer_directly(self, call: _native.Call) -> None:
         current_call.set(call)
         try:
             assert call.tool.function is not None
@@ -574,28 +425,29 @@ class Host:
             if inspect.isawaitable(value):
                 self._await_later(call, value)
             else:
-                call.answer(self.toolbox.result(call.tool, value))
+                call.answer(self.result(call.tool, value))
         except BaseException as error:
             fail(call, error)
 
     def _await_later(self, call: _native.Call, value: Awaitable[Any]) -> None:
         """Continues on the event loop with a call whose function has returned an awaitable."""
 
-        async def work() -> bytes:
-            return self.toolbox.result(call.tool, await value)
+        async def work(call: _native.Call) -> bytes:
+            return self.result(call.tool, await value)
 
         def start() -> None:
             # If it is cancelled before it starts, Python would warn that it was never awaited.
             self.start(call, work).add_done_callback(lambda _: _close(value))
 
         try:
-            self.loop.call_soon_threadsafe(start, context=contextvars.copy_context())
+            self.event_loop.loop.call_soon_threadsafe(start, context=contextvars.copy_context())
         except BaseException:  # the event loop is already closed
             _close(value)
             raise
 
     def start(self, call: _native.Call, work: Work) -> asyncio.Task[None]:
-        task = self.loop.create_task(answer(call, work))
+        """Starts to answer a call, in the context of the request. Called on the event loop."""
+        task: asyncio.Task[None] = self.event_loop.loop.create_task(answer(call, work))
         self._running.add(task)
         task.add_done_callback(self._over)
         if not call.on_cancel(task.cancel):
@@ -609,6 +461,7 @@ class Host:
 
     async def end(self) -> None:
         """Cancels the tools that are still running, and waits for them for a limited time."""
+        self._threads.end()
         running = list(self._running)
         for task in running:
             task.cancel()
@@ -622,10 +475,10 @@ def _close(value: Awaitable[Any]) -> None:
 
 
 async def start_servers(
-    servers: Sequence[_native.McpServer | _native.NatsTools], host: Host, stack: AsyncExitStack
+    servers: Sequence[Server], host: Host, stack: AsyncExitStack
 ) -> list[_native.RunningServer]:
     """Starts servers and connects to other machines in parallel. They are stopped with `stack`."""
-    starting = (completed(server.start, host) for server in servers)
+    starting = (completed(server.start, host.event_loop) for server in servers)
     ended = await asyncio.gather(*starting, return_exceptions=True)
     started = [one for one in ended if not isinstance(one, BaseException)]
     for one in started:

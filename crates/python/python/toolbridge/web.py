@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic_ai.exceptions import UserError
 from pydantic_ai.native_tools import AbstractNativeTool, WebFetchTool, WebSearchTool
 
 from .hooks import Hook, HookCall, HookOutput
@@ -19,45 +18,27 @@ KINDS = {"WebSearch": WebSearchTool.kind, "WebFetch": WebFetchTool.kind}
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
-_UNSUPPORTED = ("max_uses", "external_web_access")
-
 
 def unsupported_settings(tool: AbstractNativeTool) -> frozenset[str]:
     """The limits among a tool's settings that the CLI does not enforce."""
-    given = {name: getattr(tool, name, None) for name in _UNSUPPORTED}
     is_limit = {
-        "max_uses": given["max_uses"] is not None,
-        "external_web_access": given["external_web_access"] is False,
+        "max_uses": getattr(tool, "max_uses", None) is not None,
+        "external_web_access": getattr(tool, "external_web_access", None) is False,
     }
     return frozenset(name for name, is_set in is_limit.items() if is_set)
 
 
-def check(tools: Iterable[AbstractNativeTool]) -> None:
-    """Rejects tools with limits that would not be enforced. Older versions of pydantic-ai do not check this.
-
-    Raises:
-        UserError: If there is one.
-    """
-    for tool in tools:
-        for setting in unsupported_settings(tool):
-            raise UserError(
-                f"the Claude Code CLI cannot enforce `{setting}` of the native tool `{tool.kind}`"
-            )
-
-
-def switched_on(
-    tools: Sequence[AbstractNativeTool], own: Mapping[str, Any], given: Mapping[str, Any], *, asks: bool
-) -> dict[str, Any]:
-    """The settings that enable these tools in the CLI, based on those of the request and the model."""
+def switched_on(tools: Sequence[AbstractNativeTool], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that enable these tools in the CLI, in addition to the given ones."""
     names = [_NAMES[tool.kind] for tool in tools]
-    base = {**given, **own}
     changed: dict[str, Any] = {}
     # The full Claude Code has them, unless its tools are listed explicitly.
-    if names and (base.get("builtin_tools") is not None or not base.get("claude_code")):
-        changed["builtin_tools"] = [*(base.get("builtin_tools") or ()), *names]
+    listed = settings.get("claude_code_builtin_tools")
+    if names and (listed is not None or not settings.get("claude_code")):
+        changed["builtin_tools"] = [*(listed or ()), *names]
     # As with the agent's tools: if there is a permission callback, it is asked about these, too.
-    if names and not asks:
-        changed["allowed_tools"] = [*(base.get("allowed_tools") or ()), *names]
+    if names and settings.get("claude_code_can_use_tool") is None:
+        changed["allowed_tools"] = [*(settings.get("claude_code_allowed_tools") or ()), *names]
     return changed
 
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::json;
-use toolbridge::model::{ClaudeCodeError, Conversation, ExecutionKind, Input, Message, Settings};
+use toolbridge::model::{ClaudeCodeError, ExecutionKind, Input, Message, Settings};
 use toolbridge::tool::Hint as _;
 use toolbridge::{ClaudeCodeModel, Request, Session};
 use toolbridge_scripted::{Turn, claude_cli, clean_environment, thorough};
@@ -84,8 +84,7 @@ async fn claude_code_enables_everything_and_single_settings_enable_parts() {
     assert!(system > 2000 && kept, "{system}");
 
     // Several parts at once enable nothing else.
-    let keep = || Conversation::Keep { session_id: None };
-    let parts = Settings::default().builtin_tools(["Read"]).coding_prompt(true).conversation(keep());
+    let parts = Settings::default().builtin_tools(["Read"]).coding_prompt(true).keep_session(true);
     let (seen, sprung, tools, system, kept) = ask(parts, None).await;
     assert!(system > 2000 && seen.iter().all(|mark| *mark == "MARK-UNTRACKED"), "{system}: {seen:?}");
     assert_eq!((sprung, tools, kept), (vec![], vec!["Read".into()], true));
@@ -110,7 +109,7 @@ async fn claude_code_enables_everything_and_single_settings_enable_parts() {
     let seen: Vec<_> = seen.into_iter().filter(|mark| *mark != "MARK-UNTRACKED").collect();
     assert_eq!((seen, sprung, tools, kept), (vec![], vec![], vec![], false));
 
-    let (seen, sprung, tools, _, kept) = ask(Settings::default().conversation(keep()), None).await;
+    let (seen, sprung, tools, _, kept) = ask(Settings::default().keep_session(true), None).await;
     assert_eq!((seen, sprung, tools, kept), (vec![], vec![], vec![], true));
 }
 
@@ -125,12 +124,12 @@ async fn a_prompt_is_never_expanded_by_default() {
     let last = || world.scripted.requests().last().unwrap().prompt();
     let prompts = [&*mention, &quoted, "/cost", "/order", " /cost", "!touch x", "#remember"];
     // A conversation sends prompts as a request does, with one start of the CLI.
-    let mut chat = model.conversation().open().await.unwrap();
+    let mut conversation = model.conversation().open().await.unwrap();
     for prompt in prompts {
-        chat.send(prompt).await.unwrap();
+        conversation.send(prompt).await.unwrap();
         assert_eq!(last(), prompt);
     }
-    chat.close().await;
+    conversation.close().await;
     for prompt in if thorough() { &prompts[..] } else { &[] } {
         model.request(*prompt).await.unwrap();
         assert_eq!(last(), *prompt);
@@ -143,14 +142,14 @@ async fn a_prompt_is_never_expanded_by_default() {
     assert_eq!(traps.sprung(), [""; 0]);
     // In Claude Code mode, too.
     let whole = Settings::default().claude_code(true);
-    let mut chat = model.conversation().settings(whole.clone()).open().await.unwrap();
+    let mut conversation = model.conversation().settings(whole.clone()).open().await.unwrap();
     for prompt in [&*mention, "/order"] {
-        chat.send(prompt).await.unwrap();
+        conversation.send(prompt).await.unwrap();
         if thorough() {
             model.request(Request::new(prompt).settings(whole.clone())).await.unwrap();
         }
     }
-    chat.close().await;
+    conversation.close().await;
     assert!(!Traps::seen(&world).contains(&"MARK-FILE"));
     assert!(!traps.sprung().contains(&"project-skill".into()));
     world.nothing_is_left();
@@ -241,7 +240,7 @@ async fn resuming_a_conversation_that_was_not_stored_is_explained() {
     let world = World::new("text ok\n---\ntext more");
     let model = world.model();
     let id = model.request_with_metadata("hi").await.unwrap().metadata.session_id.unwrap();
-    let resume = Settings::default().conversation(Conversation::Resume { session_id: id, fork: false });
+    let resume = Settings::default().resume(id);
     let error = model.request(Request::new("more").settings(resume)).await.unwrap_err();
     let ClaudeCodeError::CliExecution { kind, .. } = &error else { panic!("{error}") };
     assert_eq!(*kind, ExecutionKind::NoConversation);
@@ -253,11 +252,10 @@ async fn resuming_a_conversation_that_was_not_stored_is_explained() {
     }
 
     let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
-    let keep = Settings::default().conversation(Conversation::Keep { session_id: Some(id.into()) });
+    let keep = Settings::default().session_id(id);
     let kept = model.request_with_metadata(Request::new("hi").settings(keep)).await.unwrap();
     assert_eq!(kept.metadata.session_id.as_deref(), Some(id));
-    let resume =
-        Settings::default().conversation(Conversation::Resume { session_id: id.into(), fork: false });
+    let resume = Settings::default().resume(id);
     model.request(Request::new("more").settings(resume)).await.unwrap();
     world.nothing_is_left();
 }
@@ -267,7 +265,7 @@ async fn a_cli_without_a_version_gets_plain_prompts() {
     let world = World::new("text ok");
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"hi"}"#;
     let cli = program(&world, "claude", &format!("echo '{line}'"));
-    let script = std::fs::read_to_string(&cli).unwrap().replace("echo 2.1.325", "echo tomorrow");
+    let script = std::fs::read_to_string(&cli).unwrap().replace("echo 2.1.326", "echo tomorrow");
     std::fs::write(&cli, script).unwrap();
     let model = world.builder().cli(&cli).build().unwrap();
     assert_eq!(model.request("hi").await.unwrap().text(), "hi");

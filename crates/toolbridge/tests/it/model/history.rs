@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolbridge::Request;
-use toolbridge::model::{Conversation, Input, Message, Part, Settings, Transport};
+use toolbridge::model::{Input, Message, Part, Settings, Transport};
 use toolbridge::tool::RawJson;
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn};
 
@@ -161,20 +161,19 @@ async fn a_conversation_with_history_is_stored_with_it() {
     let world = World::answering(|request| Turn::text(format!("you said {}", request.prompt())));
     let model = world.model_with(&Tools::new(), Transport::Stdio);
     let id = "0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50";
-    let keep = Settings::default().conversation(Conversation::Keep { session_id: Some(id.into()) });
-    let mut chat = model.conversation().history(before()).settings(keep).open().await.unwrap();
-    assert_eq!(chat.send("first").await.unwrap().text(), "you said first");
-    assert_eq!(chat.send("second").await.unwrap().text(), "you said second");
-    assert_eq!(chat.session_id(), Some(id));
+    let keep = Settings::default().session_id(id);
+    let mut conversation = model.conversation().history(before()).settings(keep).open().await.unwrap();
+    assert_eq!(conversation.send("first").await.unwrap().text(), "you said first");
+    assert_eq!(conversation.send("second").await.unwrap().text(), "you said second");
+    assert_eq!(conversation.session_id(), Some(id));
     let last = sent_messages(world.scripted.requests().last().unwrap());
     assert_eq!((last.len(), &last[..4]), (7, &of_before()[..]));
-    chat.close().await;
+    conversation.close().await;
     assert_eq!(kept(&world), 1);
     world.nothing_is_left();
 
     // The CLI resumes its stored conversation, so the history becomes text before the prompt.
-    let resume =
-        Settings::default().conversation(Conversation::Resume { session_id: id.into(), fork: false });
+    let resume = Settings::default().resume(id);
     let request = Request::new("third").history([Message::user("between")]).settings(resume);
     model.request(request).await.unwrap();
     let last = sent_messages(world.scripted.requests().last().unwrap());

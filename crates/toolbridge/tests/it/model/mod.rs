@@ -1,7 +1,6 @@
 //! `ClaudeCodeModel` with the real CLI and a scripted model.
 
 mod changes;
-mod chat;
 mod cleanup;
 mod config;
 mod conversation;
@@ -18,6 +17,7 @@ mod questions;
 mod readme;
 mod requests;
 mod restrictions;
+mod stored;
 mod stream;
 mod support;
 mod tools;

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolbridge::model::{
-    BUILTIN_TOOLS, Conversation, Effort, Sandbox, Settings, Skills, Subagent, Thinking, Transport,
-};
+use toolbridge::model::{BUILTIN_TOOLS, Effort, Sandbox, Settings, Skills, Subagent, Thinking, Transport};
 use toolbridge::tool::Hint as _;
 use toolbridge::{Event, Request};
 use toolbridge_scripted::{Block, ModelRequest, ToolResultBlock, Turn, report_skipped};
@@ -247,9 +245,9 @@ async fn files_are_restored_in_a_conversation() {
     let settings = Settings::default()
         .builtin_tools(["Read", "Write"])
         .allowed_tools(["Write"])
-        .conversation(Conversation::Keep { session_id: None })
+        .keep_session(true)
         .enable_file_checkpointing(true);
-    let mut chat = world
+    let mut conversation = world
         .model()
         .conversation()
         .transport(Transport::Sdk)
@@ -263,13 +261,13 @@ async fn files_are_restored_in_a_conversation() {
         .open()
         .await
         .unwrap();
-    chat.send(file.display().to_string()).await.unwrap();
+    conversation.send(file.display().to_string()).await.unwrap();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "changed");
     let id = ids.lock().unwrap().first().cloned().expect("the prompt's id");
-    chat.rewind_files(&id).await.unwrap();
+    conversation.rewind_files(&id).await.unwrap();
     assert!(!file.exists(), "it was not there before");
-    assert!(chat.rewind_files("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50").await.is_err());
-    chat.close().await;
+    assert!(conversation.rewind_files("0b0e8b1e-6c1d-4d8e-9f0a-2b8c1d3e4f50").await.is_err());
+    conversation.close().await;
     world.nothing_is_left();
 }
 

@@ -41,12 +41,12 @@ async fn any_prompt_arrives_unchanged() {
     let last = || world.scripted.requests().last().unwrap().prompt();
     let prompts = ["--help", "-p", "a\nb", "grüß 日本語 \u{2028} \"quoted\" \\", &long];
     // A conversation sends prompts as a request does, with one start of the CLI.
-    let mut chat = model.conversation().open().await.unwrap();
+    let mut conversation = model.conversation().open().await.unwrap();
     for prompt in prompts {
-        assert_eq!(chat.send(prompt).await.unwrap().text(), "ok");
+        assert_eq!(conversation.send(prompt).await.unwrap().text(), "ok");
         assert_eq!(last(), prompt);
     }
-    chat.close().await;
+    conversation.close().await;
     for prompt in if thorough() { &prompts[..] } else { &[] } {
         assert_eq!(model.request(*prompt).await.unwrap().text(), "ok");
         assert_eq!(last(), *prompt);
@@ -197,10 +197,10 @@ async fn an_error_of_the_api_is_in_the_message() {
         let status = request.prompt().rsplit(' ').next().unwrap().parse().unwrap();
         Turn::error(status, "scripted words")
     });
-    let mut chat = world.model().conversation().open().await.unwrap();
+    let mut conversation = world.model().conversation().open().await.unwrap();
     for (status, kind, recoverable) in rows {
         let prompt = format!("status {status}");
-        let mut errors = vec![chat.send(prompt.as_str()).await.unwrap_err()];
+        let mut errors = vec![conversation.send(prompt.as_str()).await.unwrap_err()];
         if thorough() {
             errors.push(world.model().request(prompt.as_str()).await.unwrap_err());
         }
@@ -213,7 +213,7 @@ async fn an_error_of_the_api_is_in_the_message() {
             assert!(result.is_some());
         }
     }
-    chat.close().await;
+    conversation.close().await;
     world.nothing_is_left();
 }
 

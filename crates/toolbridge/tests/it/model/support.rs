@@ -120,7 +120,7 @@ impl World {
 /// A program in the world's home that replaces the CLI or the bridge.
 pub(crate) fn program(world: &World, name: &str, script: &str) -> PathBuf {
     let path = world.home.path().join(name);
-    let version = r#"[ "$1" = --version ] && { echo 2.1.325; exit; }"#;
+    let version = r#"[ "$1" = --version ] && { echo 2.1.326; exit; }"#;
     std::fs::write(&path, format!("#!/bin/sh\n{version}\n{script}\n")).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path

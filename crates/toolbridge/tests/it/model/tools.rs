@@ -101,10 +101,10 @@ async fn calls_of_a_reused_cli_are_in_the_span_of_each_request() {
         model.keep_warm(0).await.unwrap();
 
         let opening = model.conversation().open().instrument(tracing::info_span!("start"));
-        let mut chat = opening.await.unwrap();
+        let mut conversation = opening.await.unwrap();
         for number in [2, 3] {
             let order = tracing::info_span!("order", number);
-            chat.send("go").instrument(order).await.unwrap();
+            conversation.send("go").instrument(order).await.unwrap();
             let log = said_in(&format!("order{{number={number}}}"), transport);
             // The span has ended with its answer, although the conversation is still open.
             assert!(
@@ -114,7 +114,7 @@ async fn calls_of_a_reused_cli_are_in_the_span_of_each_request() {
                 "{log}"
             );
         }
-        chat.close().await;
+        conversation.close().await;
         world.nothing_is_left_soon();
     }
 }

@@ -224,12 +224,12 @@ async fn twice_as_many_requests_as_cores_run_at_a_time_by_default() {
         running.push(model.request_stream("go").await.unwrap());
     }
     // A conversation stays open, so it does not count.
-    let chat = tokio::time::timeout(PATIENCE, model.conversation().open()).await.unwrap().unwrap();
+    let conversation = tokio::time::timeout(PATIENCE, model.conversation().open()).await.unwrap().unwrap();
     let waiting = tokio::time::timeout(Duration::from_secs(1), model.request_stream("one more")).await;
     assert!(waiting.is_err(), "it waits: {waiting:?}");
     running.pop().unwrap().cancel().await;
     running.push(tokio::time::timeout(PATIENCE, model.request_stream("one more")).await.unwrap().unwrap());
-    drop((chat, running));
+    drop((conversation, running));
     world.nothing_is_left_soon();
 }
 

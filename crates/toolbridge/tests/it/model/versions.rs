@@ -1,13 +1,14 @@
-//! Behaviour required of every version of the CLI. `cargo xtask test` runs these with old versions too.
+//! Behaviour required of every version of the CLI: tools over the bridge, and an error that names the needed version
+//! for what an old one does not have. `cargo xtask test` runs these with old versions too.
 
 use serde_json::json;
 use toolbridge::Request;
 use toolbridge::model::{
-    ClaudeCodeError, HookEvent, HookOutput, Message, Settings, cli_version, takes_plain_prompts,
+    ClaudeCodeError, HookEvent, HookOutput, Message, Settings, Transport, cli_version, takes_plain_prompts,
 };
 use toolbridge_scripted::{ModelRequest, Turn, claude_cli};
 
-use super::support::{BOTH, Tools, World, transports};
+use super::support::{BOTH, Tools, World};
 use super::traps::Traps;
 
 /// The requests of the conversation; an old CLI also sends other requests to a smaller model.
@@ -17,9 +18,28 @@ fn conversation(world: &World, prompt: &str) -> Vec<ModelRequest> {
     world.scripted.requests().into_iter().filter(about).collect()
 }
 
+/// Whether it is a CLI that can do everything.
+async fn is_new() -> bool {
+    takes_plain_prompts(&cli_version(&claude_cli()).await.unwrap())
+}
+
+/// An old CLI has tools only over the bridge.
+async fn transports() -> &'static [Transport] {
+    if is_new().await { &BOTH } else { &[Transport::Stdio] }
+}
+
+/// Whether the request was refused because the CLI is too old for it.
+#[track_caller]
+fn is_refused<T>(answer: &Result<T, ClaudeCodeError>, name: &str) -> bool {
+    let Err(error) = answer else { return false };
+    let error = error.to_string();
+    assert!(error.ends_with(&format!(" does not support `{name}`; update it to 2.1.248")), "{error}");
+    true
+}
+
 #[tokio::test]
-async fn tools_are_called_over_both_transports_and_nothing_else_is_offered() {
-    for transport in BOTH {
+async fn tools_are_called_and_nothing_else_is_offered() {
+    for &transport in transports().await {
         let world = World::new("call add {\"a\": 40, \"b\": 2}\n---\ntext The sum is {result}.");
         let traps = Traps::new(&world);
         let model = world.builder().working_directory(&traps.project).build().unwrap();
@@ -36,7 +56,7 @@ async fn tools_are_called_over_both_transports_and_nothing_else_is_offered() {
 
 #[tokio::test]
 async fn failures_and_images_reach_the_model() {
-    for transport in transports() {
+    for &transport in transports().await {
         let world = World::new("call fail {}\ncall picture {}\n---\ntext {results}");
         let request = Request::new("go").tools(Tools::new().toolset()).transport(transport);
         let text = world.model().request(request).await.unwrap().text();
@@ -50,7 +70,7 @@ async fn a_prompt_is_text_or_an_error() {
     let world = World::new("text ok");
     let traps = Traps::new(&world);
     let model = world.builder().working_directory(&traps.project).build().unwrap();
-    let plain = takes_plain_prompts(&cli_version(&claude_cli()).await.unwrap());
+    let plain = is_new().await;
     for prompt in ["see @secret.txt", "/cost"] {
         match model.request(prompt).await {
             Ok(answer) => assert!(plain && answer.text() == "ok"),
@@ -69,14 +89,13 @@ async fn history_reaches_the_model() {
     let world = World::answering(|_| Turn::text("ok"));
     let history = [Message::user("I am Ada."), Message::assistant("Hello Ada!")];
     let request = Request::new("zebra").tools(Tools::new().toolset()).history(history);
-    world.model().request(request).await.unwrap();
+    let answer = world.model().request(request).await;
+    assert_eq!(is_refused(&answer, "history"), !is_new().await);
+    if answer.is_err() {
+        return;
+    }
     let sent = conversation(&world, "zebra").remove(0);
-    let is_new = cli_version(&claude_cli()).await.is_ok_and(|version| takes_plain_prompts(&version));
-    assert_eq!(
-        sent.turn(),
-        usize::from(is_new),
-        "an answer among the messages, where the CLI can have it there"
-    );
+    assert_eq!(sent.turn(), 1, "an answer among the messages");
     assert!(sent.body.to_string().contains("Hello Ada!"), "{}", sent.body);
     world.nothing_is_left();
 }
@@ -87,7 +106,10 @@ async fn restrictions_hold() {
     let builder = world.builder().builtin_tools(["Bash"]).allowed_tools(["Bash"]);
     let rule = ("Bash", "command", json!({ "pattern": "^git " }));
     let model = builder.tool_parameter_restrictions([rule]).build().unwrap();
-    let text = model.request("go").await.unwrap().text();
+    let answer = model.request("go").await;
+    assert_eq!(is_refused(&answer, "tool_parameter_restrictions"), !is_new().await);
+    let Ok(answer) = answer else { return };
+    let text = answer.text();
     assert!(text.contains("the arguments of `Bash` are restricted: at `/command`"), "{text}");
     world.nothing_is_left();
 }
@@ -96,34 +118,10 @@ async fn restrictions_hold() {
 async fn a_hook_is_called_or_an_error() {
     let world = World::new("text ok");
     let hook = |_| std::future::ready(HookOutput::default());
-    let ask = |events: &[HookEvent]| {
-        let with = |request: Request, event: &HookEvent| request.hook(event.clone(), "*", hook);
-        let request = events.iter().fold(Request::new("go"), with);
-        let model = world.model();
-        async move { model.request(request).await }
-    };
-    let always = [
-        HookEvent::UserPromptSubmit,
-        HookEvent::PreToolUse,
-        HookEvent::PostToolUse,
-        HookEvent::Stop,
-        HookEvent::SubagentStop,
-        HookEvent::PreCompact,
-        HookEvent::Notification,
-    ];
-    assert_eq!(ask(&always).await.unwrap().text(), "ok");
-    let version = cli_version(&claude_cli()).await.unwrap();
-    match ask(&[HookEvent::MessageDisplay]).await {
-        Ok(answer) => assert!(takes_plain_prompts(&version) && answer.text() == "ok"),
-        Err(error) => {
-            assert!(!takes_plain_prompts(&version), "{error}");
-            let number = version.split(' ').next().unwrap();
-            let message = format!(
-                "Claude Code {number} has no hooks for `MessageDisplay`; 2.1.152 is the first that has"
-            );
-            assert_eq!(error.to_string(), message);
-        }
-    }
+    let request = Request::new("go").hook(HookEvent::MessageDisplay, "*", hook);
+    let answer = world.model().request(request).await;
+    assert_eq!(is_refused(&answer, "hook"), !is_new().await);
+    assert!(answer.is_ok_and(|answer| answer.text() == "ok") == is_new().await);
     world.nothing_is_left();
 }
 

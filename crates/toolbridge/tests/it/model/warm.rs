@@ -125,7 +125,6 @@ async fn keep_warm_refuses_conversations() {
     let world = World::answering(ask_who);
     let model = world.builder().cli("/nowhere/claude").build().unwrap();
     assert!(model.keep_warm(1).await.is_err());
-    let keep = toolbridge::model::Conversation::Continue { fork: false };
-    let error = world.builder().conversation(keep).build().unwrap().keep_warm(1).await.unwrap_err();
+    let error = world.builder().continue_conversation(true).build().unwrap().keep_warm(1).await.unwrap_err();
     assert!(error.to_string().contains("cannot start CLIs for a conversation that has an id"), "{error}");
 }

@@ -4,14 +4,12 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use tokio::time::timeout;
 use toolbridge_core::ipc::BridgeCommand;
 
 use crate::error::ExecutionKind;
-use crate::event::McpServerStatus;
-use crate::offer::{Channel, Offer};
-use crate::process::{self, Process};
-use crate::stderr::Tail;
+use crate::process;
+use crate::response::McpServerStatus;
+use crate::tools::Channel;
 use crate::{ClaudeCodeError, Transport};
 
 /// How long a bridge may take to fail.
@@ -31,16 +29,6 @@ pub(crate) fn not_connected(status: &McpServerStatus) -> ClaudeCodeError {
 /// Error for a server that the CLI does not list.
 pub(crate) fn unknown(server: &str) -> ClaudeCodeError {
     ClaudeCodeError::bridge(server, "the CLI does not list it; a policy may forbid MCP servers")
-}
-
-/// Error for a request that may never begin.
-pub(crate) fn blocked(most: usize, limit: Duration) -> ClaudeCodeError {
-    let seconds = limit.as_secs_f64();
-    let message = format!(
-        "the request has not begun within {seconds} s: all requests that may run at a time ({most}) wait for \
-         functions of this process, and one of these may wait for this request"
-    );
-    ClaudeCodeError::execution(ExecutionKind::Blocked, message)
 }
 
 /// Explains a missing result from the CLI's exit status and stderr.
@@ -65,29 +53,22 @@ pub(crate) async fn broken_guardian(guardian: &Path) -> Option<ClaudeCodeError> 
     const STATUS: i32 = 86;
     let mut command = process::command(Path::new("/bin/sh"), Some(guardian));
     command.arg("-c").arg(format!("exit {STATUS}"));
-    let (mut process, pipes) = match Process::start(command, None) {
-        Ok(started) => started,
+    // One that takes longer may only be slow.
+    let status = match process::output_of(command, None, PATIENCE).await {
+        Ok(output) => output?.0?,
         Err(error) => return Some(error),
     };
-    drop(pipes.stdin);
-    // One that takes longer may only be slow.
-    let status = timeout(PATIENCE, process.exited()).await.ok()??;
     (status.code() != Some(STATUS))
         .then(|| ClaudeCodeError::guardian(format!("`{}` ends with {status}", guardian.display())))
 }
 
 /// Adds the output of a manually started bridge to an error about our server.
-pub(crate) async fn explain(mut error: ClaudeCodeError, offer: Option<&Offer>) -> ClaudeCodeError {
-    if let (ClaudeCodeError::BridgeStartup { reason, transport, .. }, Some(offer)) = (&mut error, offer) {
-        match &offer.channel {
-            Channel::Sdk { .. } => *transport = Transport::Sdk,
-            Channel::Stdio(session) => {
-                let outcome = match session.mcp_server() {
-                    Ok(bridge) => start(&bridge).await,
-                    Err(error) => error.to_string(),
-                };
-                reason.push_str(&format!("; {outcome}"));
-            }
+pub(crate) async fn explain(mut error: ClaudeCodeError, channel: Option<&Channel>) -> ClaudeCodeError {
+    if let (ClaudeCodeError::BridgeStartup { reason, transport, .. }, Some(channel)) = (&mut error, channel) {
+        match channel.session().map(|session| session.mcp_server()) {
+            None => *transport = Transport::Sdk,
+            Some(Ok(bridge)) => reason.push_str(&format!("; {}", start(&bridge).await)),
+            Some(Err(error)) => reason.push_str(&format!("; {error}")),
         }
     }
     error
@@ -98,21 +79,15 @@ async fn start(bridge: &BridgeCommand) -> String {
     let name = bridge.command.display();
     let mut command = process::command(&bridge.command, None);
     command.args(&bridge.args).envs(&bridge.env);
-    let (mut process, pipes) = match Process::start(command, None) {
-        Ok(started) => started,
+    let (status, stderr) = match process::output_of(command, None, PATIENCE).await {
+        Ok(Some((status, _, stderr))) => (status, stderr),
+        Ok(None) => return format!("`{name}` does not end when it is started by hand without a client"),
         Err(error) => return error.to_string(),
-    };
-    drop(pipes.stdin);
-    let mut stderr = Tail::of(pipes.stderr);
-    let Ok(status) = timeout(PATIENCE, process.exited()).await else {
-        process.end_now().await;
-        return format!("`{name}` does not end when it is started by hand without a client");
     };
     match status {
         Some(status) if status.success() => format!("`{name}` works when it is started by hand"),
         Some(status) => {
-            let text = stderr.text().await;
-            let last = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it prints nothing");
+            let last = stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it prints nothing");
             format!("`{name}` ends with {status}: {last}")
         }
         None => format!("the exit status of `{name}` is unknown"),

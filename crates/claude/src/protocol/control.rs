@@ -24,8 +24,8 @@ pub(crate) fn request_line(id: &str, request: &Value) -> String {
 }
 
 /// The response to a request of the CLI, as a line.
-pub(crate) fn response_line(id: &str, answer: Result<Value, String>) -> String {
-    let response = match answer {
+pub(crate) fn response_line(id: &str, result: Result<Value, String>) -> String {
+    let response = match result {
         Ok(response) => json!({ "subtype": "success", "request_id": id, "response": response }),
         Err(error) => json!({ "subtype": "error", "request_id": id, "error": error }),
     };
@@ -49,7 +49,7 @@ impl Control {
     }
 
     pub(crate) fn new_id(&self) -> String {
-        format!("toolbridge_{}", self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
+        format!("toolbridge_request_{}", self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Writes one line. If that fails the channel is closed, so that the CLI ends

@@ -10,13 +10,13 @@ use toolbridge_core::tool::RawJson;
 
 use crate::callbacks::Callbacks;
 use crate::cli::Cli;
-use crate::driver::TurnOptions;
-use crate::event::McpServerStatus;
+use crate::cli::TurnOptions;
+use crate::launch::Launch;
 use crate::model::ClaudeCodeModel;
-use crate::prompt::{Input, Message};
+use crate::prompt::Message;
 use crate::request::Request;
+use crate::response::McpServerStatus;
 use crate::settings::{PermissionMode, Settings};
-use crate::start::CliSpec;
 use crate::stream::ResponseStream;
 use crate::{ClaudeCodeError, ModelResponse, ResponseWithMetadata, Transport};
 
@@ -31,41 +31,41 @@ type Done = Result<(), ClaudeCodeError>;
 /// use toolbridge::ClaudeCodeModel;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let mut chat = ClaudeCodeModel::new().conversation().open().await?;
-/// chat.send("My name is Ada.").await?;
-/// println!("{}", chat.send("What is my name?").await?.text());
-/// chat.close().await;
+/// let mut conversation = ClaudeCodeModel::new().conversation().open().await?;
+/// conversation.send("My name is Ada.").await?;
+/// println!("{}", conversation.send("What is my name?").await?.text());
+/// conversation.close().await;
 /// # Ok(()) }
 /// ```
 ///
 /// When tools are added to or removed from a toolset between two prompts, the model sees the change in the
 /// next prompt.
 #[derive(Debug)]
-pub struct Chat {
+pub struct Conversation {
     cli: Cli,
     model: ClaudeCodeModel,
-    spec: CliSpec,
+    launch: Launch,
     turn: TurnOptions,
     /// Earlier messages, to be sent with the first prompt.
     unsent: Vec<Message>,
 }
 
-/// Builder for a [`Chat`].
+/// Builder for a [`Conversation`].
 #[derive(Debug)]
 #[must_use]
-pub struct ChatBuilder {
+pub struct ConversationBuilder {
     model: ClaudeCodeModel,
     request: Request,
 }
 
 impl ClaudeCodeModel {
     /// Starts building a conversation, which stays open across several prompts.
-    pub fn conversation(&self) -> ChatBuilder {
-        ChatBuilder { model: self.clone(), request: Request::default() }
+    pub fn conversation(&self) -> ConversationBuilder {
+        ConversationBuilder { model: self.clone(), request: Request::default() }
     }
 }
 
-impl ChatBuilder {
+impl ConversationBuilder {
     pub(crate) fn own_callbacks(&mut self) -> &mut Callbacks {
         &mut self.request.callbacks
     }
@@ -116,6 +116,17 @@ impl ChatBuilder {
         Self { request, ..self }
     }
 
+    /// Stores the conversation on disk, so that it can be [resumed](Self::resume) by its
+    /// [`session_id`](Conversation::session_id).
+    pub fn keep(self) -> Self {
+        self.settings(Settings::default().keep_session(true))
+    }
+
+    /// Continues the stored conversation with this id.
+    pub fn resume(self, session_id: impl Into<String>) -> Self {
+        self.settings(Settings::default().resume(session_id))
+    }
+
     /// As [`Request::settings`]. The timeout applies to each prompt.
     pub fn settings(self, settings: Settings) -> Self {
         self.with(|request| request.settings(settings))
@@ -130,27 +141,26 @@ impl ChatBuilder {
     /// # Errors
     ///
     /// When the CLI cannot be started, or cannot connect to the tools.
-    pub async fn open(self) -> Result<Chat, ClaudeCodeError> {
+    pub async fn open(self) -> Result<Conversation, ClaudeCodeError> {
         let Self { model, mut request } = self;
         request.until = None;
-        let (mut spec, turn) = model.resolve(&request, true).await?;
-        spec.stays_open = true;
-        let history = spec.history(&request);
-        let cli = model.open(&spec, history.as_deref(), &CancellationToken::new()).await?;
+        let (launch, turn) = model.resolve(&request, true, true).await?;
+        let history = launch.history(&request.history);
+        let cli = model.open(&launch, history.as_deref(), &CancellationToken::new()).await?;
         cli.ready(turn.limit).await?;
         let unsent = if history.is_none() { request.history } else { Vec::new() };
-        Ok(Chat { cli, model, spec, turn, unsent })
+        Ok(Conversation { cli, model, launch, turn, unsent })
     }
 }
 
-impl Chat {
-    /// Sends a prompt and waits for the answer. Dropping the future interrupts the model.
+impl Conversation {
+    /// Sends a prompt, of a request only that, and waits for the answer. Dropping the future interrupts the model.
     ///
     /// # Errors
     ///
     /// See [`ClaudeCodeError`]. After a timeout or an interrupt the conversation can continue. Once the CLI
     /// has ended, every further call fails.
-    pub async fn send(&mut self, prompt: impl Into<Prompt>) -> Result<ModelResponse, ClaudeCodeError> {
+    pub async fn send(&mut self, prompt: impl Into<Request>) -> Result<ModelResponse, ClaudeCodeError> {
         Ok(self.send_with_metadata(prompt).await?.response)
     }
 
@@ -161,7 +171,7 @@ impl Chat {
     /// As [`send`](Self::send).
     pub async fn send_with_metadata(
         &mut self,
-        prompt: impl Into<Prompt>,
+        prompt: impl Into<Request>,
     ) -> Result<ResponseWithMetadata, ClaudeCodeError> {
         self.stream(prompt)?.finish().await
     }
@@ -172,21 +182,16 @@ impl Chat {
     /// # Errors
     ///
     /// When the prompt cannot be sent. A later failure is the stream's last item.
-    pub fn stream(&mut self, prompt: impl Into<Prompt>) -> Result<ResponseStream, ClaudeCodeError> {
-        let request = Request::with_inputs(prompt.into().0).history(self.unsent.iter().cloned());
+    pub fn stream(&mut self, prompt: impl Into<Request>) -> Result<ResponseStream, ClaudeCodeError> {
+        let request = prompt.into().history(self.unsent.iter().cloned());
         request.check()?;
-        let expand = self.spec.settings.expand_prompts.unwrap_or(false);
-        if !expand {
-            request.check_plain(self.spec.version)?;
-        }
-        let place = self.model.0.running.add();
-        let line = request.to_line(expand, true);
+        let line = request.prompt_line(&self.launch, true)?;
         self.unsent.clear();
-        Ok(self.cli.turn(place, |place, signals, events| self.turn.turn(line, place, signals, events)))
+        Ok(self.cli.turn(&self.turn, line, &self.model.0.running.add()))
     }
 
     /// The conversation's id, available once the first answer has begun. It can be used to resume the
-    /// conversation if the settings say [`Conversation::Keep`](crate::Conversation::Keep).
+    /// conversation if it is [kept](ConversationBuilder::keep).
     #[must_use]
     pub fn session_id(&self) -> Option<&str> {
         self.turn.session_id.get().map(String::as_str)
@@ -240,7 +245,7 @@ impl Chat {
     }
 
     /// Restores files changed by the CLI's tools to their state before the prompt with this id, which is
-    /// the `uuid` of the messages passed to [`on_message`](ChatBuilder::on_message). Requires
+    /// the `uuid` of the messages passed to [`on_message`](ConversationBuilder::on_message). Requires
     /// [`enable_file_checkpointing`](Settings::enable_file_checkpointing).
     ///
     /// # Errors
@@ -259,33 +264,5 @@ impl Chat {
     /// Ends the conversation and waits until everything is cleaned up.
     pub async fn close(self) {
         self.cli.close().await;
-    }
-}
-
-/// A prompt in a conversation: a text, or several [`Input`]s.
-#[derive(Debug, Clone)]
-pub struct Prompt(Vec<Input>);
-
-impl From<&str> for Prompt {
-    fn from(text: &str) -> Self {
-        Self(vec![Input::text(text)])
-    }
-}
-
-impl From<String> for Prompt {
-    fn from(text: String) -> Self {
-        Self(vec![Input::text(text)])
-    }
-}
-
-impl<const N: usize> From<[Input; N]> for Prompt {
-    fn from(inputs: [Input; N]) -> Self {
-        Self(inputs.into())
-    }
-}
-
-impl From<Vec<Input>> for Prompt {
-    fn from(inputs: Vec<Input>) -> Self {
-        Self(inputs)
     }
 }

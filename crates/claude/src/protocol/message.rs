@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use toolbridge_core::tool::RawJson;
 
-use crate::event::Event;
+use crate::callbacks::permission::RawPermissionRequest;
+use crate::callbacks::question::AskRequest;
 use crate::part::Part;
-use crate::permission::RawPermissionRequest;
-use crate::question::AskRequest;
+use crate::response::Event;
 use crate::response::lenient;
 
 /// A line of the CLI's output.
@@ -62,7 +63,7 @@ struct Members<'a> {
     request: Option<&'a RawValue>,
     response: Option<ControlResponse<'a>>,
     message: Option<ApiMessage<'a>>,
-    event: Option<StreamEvent>,
+    event: Option<Value>,
     #[serde(default, deserialize_with = "lenient")]
     error: Option<String>,
     command_uuid: Option<String>,
@@ -115,30 +116,6 @@ struct ApiMessage<'a> {
     content: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-struct StreamEvent {
-    #[serde(default)]
-    index: u64,
-    content_block: Option<BlockStart>,
-    delta: Option<Delta>,
-}
-
-#[derive(Deserialize)]
-struct BlockStart {
-    r#type: String,
-    id: Option<String>,
-    name: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Delta {
-    #[serde(default)]
-    r#type: String,
-    text: Option<String>,
-    thinking: Option<String>,
-    partial_json: Option<String>,
-}
-
 /// Reads a line.
 ///
 /// # Errors
@@ -180,12 +157,13 @@ pub(crate) fn read(line: &Bytes) -> Result<Line, String> {
         ("assistant", _) => message.as_ref().and_then(|message| message.parts(line)),
         ("user", _) => message.as_ref().and_then(|message| message.results(line)),
         ("stream_event", _) => {
+            let event = event.unwrap_or_default();
             if parent_tool_use_id.is_none()
-                && let Some(call) = event.as_ref().and_then(StreamEvent::call)
+                && let Some(call) = call(&event)
             {
                 return Ok(call);
             }
-            event.and_then(StreamEvent::read).map(|delta| vec![delta])
+            delta(&event).map(|delta| vec![delta])
         }
         _ => None,
     };
@@ -281,25 +259,23 @@ impl ApiMessage<'_> {
     }
 }
 
-impl StreamEvent {
-    /// The tool call that this event starts or continues.
-    fn call(&self) -> Option<Line> {
-        let index = self.index;
-        if let Some(BlockStart { r#type, id: Some(id), name: Some(name) }) = &self.content_block {
-            return (r#type == "tool_use").then(|| Line::Call { index, id: id.clone(), name: name.clone() });
-        }
-        let json = self.delta.as_ref()?.partial_json.clone()?;
-        Some(Line::CallDelta { index, json })
+/// The tool call that an event of the model's stream starts or continues.
+fn call(event: &Value) -> Option<Line> {
+    let (index, block) = (event["index"].as_u64().unwrap_or_default(), &event["content_block"]);
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    if block["type"] == "tool_use" {
+        return Some(Line::Call { index, id: text(&block["id"])?, name: text(&block["name"])? });
     }
+    Some(Line::CallDelta { index, json: text(&event["delta"]["partial_json"])? })
+}
 
-    fn read(self) -> Option<Event> {
-        match self.delta? {
-            Delta { r#type, text: Some(text), .. } if r#type == "text_delta" => Some(Event::TextDelta(text)),
-            Delta { r#type, thinking: Some(text), .. } if r#type == "thinking_delta" => {
-                Some(Event::ThinkingDelta(text))
-            }
-            _ => None,
-        }
+/// The next piece of the model's text or thinking.
+fn delta(event: &Value) -> Option<Event> {
+    let delta = &event["delta"];
+    match delta["type"].as_str()? {
+        "text_delta" => Some(Event::TextDelta(delta["text"].as_str()?.to_owned())),
+        "thinking_delta" => Some(Event::ThinkingDelta(delta["thinking"].as_str()?.to_owned())),
+        _ => None,
     }
 }
 

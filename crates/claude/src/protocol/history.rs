@@ -25,7 +25,7 @@ const RESULT_BLOCKS: [&str; 4] = ["text", "image", "document", "search_result"];
 const MAX_NAME: usize = 128;
 
 /// The tools of the request that the history is for.
-pub(crate) struct Offered<'a> {
+pub(crate) struct HistoryTools<'a> {
     /// Whether there are any. Without tools the API rejects tool calls too, so they become text.
     pub(crate) any: bool,
     /// Maps a tool's name to the name that the model knows.
@@ -50,7 +50,7 @@ struct Turns<'a> {
 }
 
 /// The lines of a session with these messages; `None` if there are none.
-pub(crate) fn session(messages: &[Message], tools: &Offered<'_>) -> Option<String> {
+pub(crate) fn session(messages: &[Message], tools: &HistoryTools<'_>) -> Option<String> {
     let mut turns = Turns::default();
     if tools.any {
         turns.collect_results(messages);
@@ -99,7 +99,7 @@ impl<'a> Turns<'a> {
         }
     }
 
-    fn add_part(&mut self, part: &'a Part, tools: &Offered<'_>) {
+    fn add_part(&mut self, part: &'a Part, tools: &HistoryTools<'_>) {
         match part {
             Part::Text { text: content } if !content.trim().is_empty() => {
                 self.push(Role::Assistant, text(content));
@@ -248,7 +248,7 @@ mod tests {
     /// The messages in the file, without line ids.
     fn written(messages: &[Message], any: bool) -> Vec<(String, Value)> {
         let name = |name: &str| if name == "add" { "mcp__tools__add".into() } else { name.to_owned() };
-        let Some(lines) = session(messages, &Offered { any, name: &name }) else { return Vec::new() };
+        let Some(lines) = session(messages, &HistoryTools { any, name: &name }) else { return Vec::new() };
         let mut before = Value::Null;
         let read = lines.lines().map(|line| {
             let mut line: Value = serde_json::from_str(line).unwrap();
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(written[0], ("user".into(), want));
         assert_eq!((written.len(), &written[1].1), (2, &json!([text("3")])));
         let blank = [Message::user(" "), Message::Assistant(vec![text_part("\n")])];
-        assert!(session(&blank, &Offered { any: true, name: &str::to_owned }).is_none());
+        assert!(session(&blank, &HistoryTools { any: true, name: &str::to_owned }).is_none());
     }
 
     #[test]

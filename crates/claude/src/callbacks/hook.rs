@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::tool::RawJson;
 
+use crate::callbacks::restriction::Restrictions;
 use crate::names::{misspelt, names};
 use crate::opaque::Opaque;
-use crate::restriction::Restrictions;
 
 names! {
     /// An event in the CLI for which a hook is called.
@@ -158,8 +158,8 @@ impl HookOutput {
         specific.get("updatedInput").or_else(|| specific.get("decision")?.get("updatedInput"))
     }
 
-    /// The answer as the CLI reads it.
-    fn into_answer(mut self, event: &HookEvent) -> Value {
+    /// The response as the CLI reads it.
+    fn into_response(mut self, event: &HookEvent) -> Value {
         if let Some(Value::Object(specific)) = self.0.get_mut("hookSpecificOutput") {
             specific.entry("hookEventName").or_insert_with(|| json!(event));
         }
@@ -227,7 +227,7 @@ impl Hook {
     }
 
     /// Calls the hook and applies the restrictions.
-    pub(crate) async fn answer(
+    pub(crate) async fn call(
         self,
         input: &RawJson,
         restrictions: &Restrictions,
@@ -238,7 +238,7 @@ impl Hook {
             Ok(input) => input,
             Err(error) => {
                 return HookOutput::failure(&event, format!("its input cannot be read: {error}"))
-                    .into_answer(&event);
+                    .into_response(&event);
             }
         };
         let tool = input["tool_name"].as_str().unwrap_or_default().to_owned();
@@ -251,6 +251,6 @@ impl Hook {
         });
         // The restrictions were only checked against the original arguments.
         let objection = output.changed_input().and_then(|input| restrictions.objection(&tool, server, input));
-        objection.map_or(output, |reason| HookOutput::failure(&event, reason)).into_answer(&event)
+        objection.map_or(output, |reason| HookOutput::failure(&event, reason)).into_response(&event)
     }
 }

@@ -13,49 +13,40 @@ use tokio::sync::mpsc;
 use toolbridge_core::mcp::{Incoming, LineTooLong, Outgoing};
 use toolbridge_core::tool::RawJson;
 
-use crate::control::Control;
+use crate::protocol::control::Control;
 
-/// Receives the CLI's messages to the server.
-#[derive(Debug)]
-pub(crate) struct SdkServer {
-    messages: mpsc::UnboundedSender<Bytes>,
-    shared: SdkOutgoing,
-}
+/// The server's ends of the control channel: it gets the CLI's messages, and sends the server's.
+#[derive(Debug, Clone)]
+pub(crate) struct SdkServer(Arc<Shared>);
 
 /// The input of the MCP server.
 #[derive(Debug)]
 pub(crate) struct SdkIncoming(mpsc::UnboundedReceiver<Bytes>);
 
-/// The output of the MCP server.
-#[derive(Debug, Clone)]
-pub(crate) struct SdkOutgoing(Arc<Shared>);
-
 #[derive(Debug)]
 struct Shared {
     name: String,
+    /// Unbounded, because the server always reads and refuses excess messages.
+    messages: mpsc::UnboundedSender<Bytes>,
     control: Arc<Control>,
     /// Maps the ids of MCP requests to those of the CLI's requests that wait for them.
     waiting: Mutex<HashMap<String, String>>,
 }
 
-impl SdkOutgoing {
+impl SdkServer {
+    /// A server called `name`, and its input.
+    pub(crate) fn new(name: &str, control: Arc<Control>) -> (Self, SdkIncoming) {
+        let (messages, incoming) = mpsc::unbounded_channel();
+        let shared = Shared { name: name.into(), messages, control, waiting: Mutex::default() };
+        (Self(Arc::new(shared)), SdkIncoming(incoming))
+    }
+
     fn waiting(&self) -> MutexGuard<'_, HashMap<String, String>> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl SdkServer {
-    /// Creates the three ends of a server called `name`.
-    pub(crate) fn new(name: &str, control: Arc<Control>) -> (Self, SdkIncoming, SdkOutgoing) {
-        // Unbounded, because the server always reads and refuses excess messages.
-        let (messages, incoming) = mpsc::unbounded_channel();
-        let shared = Shared { name: name.into(), control, waiting: Mutex::default() };
-        let outgoing = SdkOutgoing(Arc::new(shared));
-        (Self { messages, shared: outgoing.clone() }, SdkIncoming(incoming), outgoing)
-    }
 
     pub(crate) fn name(&self) -> &str {
-        &self.shared.0.name
+        &self.0.name
     }
 
     /// Forwards a message. Returns whether there will be an answer; otherwise the CLI expects only an
@@ -71,18 +62,18 @@ impl SdkServer {
         }
         let id = message.decode::<Request<'_>>().ok().map(|request| request.id.get().to_owned());
         let has_answer = id.is_some();
-        self.shared.waiting().extend(id.map(|id| (id, request_id.to_owned())));
-        _ = self.messages.send(message.to_bytes());
+        self.waiting().extend(id.map(|id| (id, request_id.to_owned())));
+        _ = self.0.messages.send(message.to_bytes());
         has_answer
     }
 
     /// Cancels the MCP request that the CLI has cancelled.
     pub(crate) fn cancel(&self, request_id: &str) {
-        for (id, _) in self.shared.waiting().extract_if(|_, request| request == request_id) {
+        for (id, _) in self.waiting().extract_if(|_, request| request == request_id) {
             let cancel = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
             );
-            _ = self.messages.send(cancel.into());
+            _ = self.0.messages.send(cancel.into());
         }
     }
 }
@@ -93,7 +84,7 @@ impl Incoming for SdkIncoming {
     }
 }
 
-impl Outgoing for SdkOutgoing {
+impl Outgoing for SdkServer {
     async fn send(&self, answers: Option<&RawJson>, [head, payload, tail]: [Bytes; 3]) -> io::Result<()> {
         let (before, after) = if let Some(id) = answers {
             // The CLI has cancelled this request.

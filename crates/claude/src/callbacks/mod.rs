@@ -1,15 +1,21 @@
 //! Functions of this process that are called during a request.
 
+pub(crate) mod hook;
+pub(crate) mod permission;
+pub(crate) mod permission_update;
+pub(crate) mod question;
+pub(crate) mod restriction;
+
 use futures_core::future::BoxFuture;
 use serde_json::Value;
 use toolbridge_core::call::Answer;
 use toolbridge_core::tool::RawJson;
 
-use crate::hook::{Hook, HookCall, HookEvent, HookOutput};
+use crate::callbacks::hook::{Hook, HookCall, HookEvent, HookOutput};
+use crate::callbacks::permission::{Permission, PermissionRequest};
+use crate::callbacks::question::AskRequest;
 use crate::opaque::Opaque;
-use crate::permission::{Permission, PermissionRequest};
-use crate::question::AskRequest;
-use crate::{ChatBuilder, ClaudeCodeModelBuilder, Request};
+use crate::{ClaudeCodeModelBuilder, ConversationBuilder, Request};
 
 /// Decides whether a tool may be used.
 pub(crate) type CanUseTool =
@@ -156,4 +162,4 @@ macro_rules! setters {
     };
 }
 
-setters!(ClaudeCodeModelBuilder Request ChatBuilder);
+setters!(ClaudeCodeModelBuilder Request ConversationBuilder);

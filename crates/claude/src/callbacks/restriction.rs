@@ -133,7 +133,7 @@ impl Restrictions {
             Ok(used) => (used.id, self.objection(&used.tool, server, &used.input)),
             Err(error) => (None, Some(format!("the CLI does not say what is to be used: {error}"))),
         };
-        let answer = match objection {
+        let response = match objection {
             None => json!({}),
             Some(reason) => json!({ "hookSpecificOutput": {
                 "hookEventName": "PreToolUse",
@@ -141,7 +141,7 @@ impl Restrictions {
                 "permissionDecisionReason": reason,
             } }),
         };
-        (id, answer)
+        (id, response)
     }
 }
 

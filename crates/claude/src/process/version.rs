@@ -3,51 +3,25 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
-use tokio::io::AsyncReadExt as _;
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
 use toolbridge_core::ipc::session_dir;
 
 use crate::ClaudeCodeError;
 use crate::error::ExecutionKind;
-use crate::process::{self, Process};
-use crate::room::Room;
+use crate::process;
+use crate::process::scratch::ScratchDir;
 
 /// How long the CLI may take to print its version.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How much of its output is read.
-const READ_BYTES: u64 = 16 * 1024;
-
 /// A version of the CLI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(u32, u32, u32);
-
-/// The events of hooks that the oldest CLI does not have, and the first published version that has each.
-const HOOKS: [(&str, Version); 16] = [
-    ("SubagentStart", Version(2, 0, 44)),
-    ("PermissionRequest", Version(2, 0, 45)),
-    ("PostToolUseFailure", Version(2, 0, 56)),
-    ("TaskCompleted", Version(2, 1, 33)),
-    ("ConfigChange", Version(2, 1, 48)),
-    ("WorktreeCreate", Version(2, 1, 50)),
-    ("Elicitation", Version(2, 1, 63)),
-    ("ElicitationResult", Version(2, 1, 63)),
-    ("InstructionsLoaded", Version(2, 1, 64)),
-    ("PostCompact", Version(2, 1, 76)),
-    ("StopFailure", Version(2, 1, 78)),
-    ("TaskCreated", Version(2, 1, 84)),
-    ("PermissionDenied", Version(2, 1, 88)),
-    ("UserPromptExpansion", Version(2, 1, 116)),
-    ("PostToolBatch", Version(2, 1, 118)),
-    ("MessageDisplay", Version(2, 1, 152)),
-];
 
 impl Version {
     /// A CLI that does not report its version is treated as a current one.
@@ -56,42 +30,24 @@ impl Version {
     /// `--tools` selects the built-in tools.
     pub(crate) const WITH_TOOLS: Self = Self(2, 0, 45);
 
-    /// System prompts and the output schema may be in `initialize`.
-    pub(crate) const WITH_EARLY_PROMPTS: Self = Self(2, 0, 60);
-
     /// `--no-session-persistence` disables the transcript.
     pub(crate) const WITHOUT_TRANSCRIPT: Self = Self(2, 0, 76);
 
-    /// Servers of type `sdk` are connected before the first prompt.
-    pub(crate) const WITH_EARLY_SDK: Self = Self(2, 1, 50);
-
-    /// The first version known to accept agents in `initialize`.
-    pub(crate) const WITH_AGENTS: Self = Self(2, 0, 77);
+    /// The first version that can do all that is needed here, except skills.
+    pub(crate) const COMPLETE: Self = Self(2, 1, 248);
 
     /// The first version known to accept skills in `initialize`.
     pub(crate) const WITH_SKILLS: Self = Self(2, 1, 325);
 
-    /// The first version known to refuse to run without its sandbox.
-    pub(crate) const WITH_STRICT_SANDBOX: Self = Self(2, 1, 112);
-
-    /// `_meta` of a tool may limit the size of its results.
-    pub(crate) const WITH_RESULT_LIMITS: Self = Self(2, 1, 100);
-
-    /// A file can be resumed, and nothing is added after a tool result at its end.
-    pub(crate) const WITH_HISTORY: Self = Self(2, 1, 248);
-
-    /// `disableAllHooks` keeps the hooks of the control channel, and `disableSkillShellExecution` exists.
-    pub(crate) const WITH_SAFE_HOOKS: Self = Self(2, 1, 248);
-
-    /// What is wrong with a hook for an event that this version does not have: it would never be called.
-    pub(crate) fn misses_hook(self, event: &str) -> Option<String> {
-        let (_, first) = HOOKS.iter().find(|(name, first)| *name == event && self < *first)?;
-        Some(format!("Claude Code {self} has no hooks for `{event}`; {first} is the first that has"))
-    }
-
     /// User lines may have `client_composed`: their text is not expanded.
     pub(crate) fn takes_plain_prompts(self) -> bool {
-        self != Self::UNKNOWN && self >= Self(2, 1, 248)
+        self != Self::UNKNOWN && self >= Self::COMPLETE
+    }
+}
+
+impl Default for Version {
+    fn default() -> Self {
+        Self::UNKNOWN
     }
 }
 
@@ -171,9 +127,10 @@ async fn guarded_version(path: &Path, guardian: Option<&Path>) -> Result<String,
     let mut command = process::command(path, guardian);
     // Old versions create or read their settings even for this, and print no version if another process is
     // writing them.
-    let room = Room::new(&session_dir())?;
-    command.arg("--version").env("CLAUDE_CONFIG_DIR", room.path());
-    let Some((text, status)) = output_of(command, Some(room)).await? else {
+    let scratch = ScratchDir::new(&session_dir())?;
+    command.arg("--version").env("CLAUDE_CONFIG_DIR", scratch.path());
+    command.env_remove("CLAUDECODE");
+    let Some((status, text, _)) = process::output_of(command, Some(scratch), PATIENCE).await? else {
         return Err(failed(format!("no answer within {} s", PATIENCE.as_secs())));
     };
     if let Some(status) = status.filter(|status| !status.success()) {
@@ -184,23 +141,6 @@ async fn guarded_version(path: &Path, guardian: Option<&Path>) -> Result<String,
         None if text.trim().is_empty() => Err(failed("it prints nothing".into())),
         None => Err(failed(format!("it prints `{}`", text.trim()))),
     }
-}
-
-/// Runs the CLI to its end; `None` if that takes too long.
-async fn output_of(
-    mut command: Command,
-    room: Option<Room>,
-) -> Result<Option<(String, Option<ExitStatus>)>, ClaudeCodeError> {
-    command.env_remove("CLAUDECODE");
-    let (mut process, pipes) = Process::start(command, room)?;
-    drop(pipes.stdin);
-    let (mut text, mut stdout) = (Vec::new(), pipes.stdout.take(READ_BYTES));
-    let ending = async {
-        _ = stdout.read_to_end(&mut text).await;
-        process.exited().await
-    };
-    let Ok(status) = timeout(PATIENCE, ending).await else { return Ok(None) };
-    Ok(Some((String::from_utf8_lossy(&text).into_owned(), status)))
 }
 
 /// How the CLI at `path` logs in, such as `api_key` or `claude.ai`, and `none` without a login. It only looks for a
@@ -224,8 +164,9 @@ pub async fn cli_login(path: &Path) -> Result<Option<String>, ClaudeCodeError> {
         command.env(proxy, "http://127.0.0.1:9");
     }
     command.env_remove("NO_PROXY").env_remove("no_proxy");
-    let output = output_of(command, None).await?;
-    let status: Option<Status> = output.and_then(|(text, _)| serde_json::from_str(&text).ok());
+    command.env_remove("CLAUDECODE");
+    let output = process::output_of(command, None, PATIENCE).await?;
+    let status: Option<Status> = output.and_then(|(_, text, _)| serde_json::from_str(&text).ok());
     Ok(status.map(|status| match status.auth_method {
         Some(method) if status.logged_in => method,
         _ => if status.logged_in { "unknown" } else { "none" }.into(),
@@ -235,19 +176,6 @@ pub async fn cli_login(path: &Path) -> Result<Option<String>, ClaudeCodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::HookEvent;
-
-    #[test]
-    fn a_hook_for_an_event_that_a_version_does_not_have_is_refused() {
-        for (event, first) in HOOKS {
-            assert!(HookEvent::NAMES.contains(&event), "{event}");
-            assert!(Version(2, 0, 0).misses_hook(event).is_some(), "{event}");
-            assert_eq!((first.misses_hook(event), Version::UNKNOWN.misses_hook(event)), (None, None));
-        }
-        let message = "Claude Code 2.1.62 has no hooks for `Elicitation`; 2.1.63 is the first that has";
-        assert_eq!(Version(2, 1, 62).misses_hook("Elicitation").unwrap(), message);
-        assert_eq!(Version(2, 0, 0).misses_hook("PreToolUse"), None);
-    }
 
     #[test]
     fn versions_are_read_and_compared_by_number() {
@@ -330,7 +258,7 @@ mod tests {
     fn an_unknown_version_gets_current_flags_but_no_expandable_prompts() {
         let unknown = Version::UNKNOWN;
         assert!(unknown >= Version::WITH_TOOLS && unknown >= Version::WITHOUT_TRANSCRIPT);
-        assert!(unknown >= Version::WITH_EARLY_PROMPTS);
+        assert!(unknown >= Version::COMPLETE);
         assert!(!unknown.takes_plain_prompts());
     }
 }

@@ -36,8 +36,8 @@ from toolbridge import (
     InvalidRequestError,
     Subagent,
 )
-from toolbridge.chat import Output
-from toolbridge.conversation import conversation
+from toolbridge.conversation import Output
+from toolbridge.prompt import native_messages
 
 MakeWorld = Callable[[str], World]
 
@@ -77,7 +77,7 @@ async def test_prompts_and_tool_calls_follow_each_other_on_one_process(
     kinds = [type(message) for message in chat.messages]
     assert kinds == [ModelRequest, ModelResponse] * 3
     # An agent can continue from there: it sends them all.
-    sent = (await conversation([*chat.messages, *prompt("Who am I?")], ModelRequestParameters())).messages
+    sent = (await native_messages([*chat.messages, *prompt("Who am I?")], ModelRequestParameters())).messages
     assert "My name is Ada." in str(sent[0])
     assert [who for message in sent for who in message] == ["user", "assistant"] * 3 + ["user"]
 
@@ -338,8 +338,7 @@ async def test_files_are_restored(world: MakeWorld) -> None:
 async def test_a_killed_cli_is_an_error_and_the_conversation_can_be_resumed(world: MakeWorld) -> None:
     here = world("text one\n---\ntext two\n---\ntext three")
     model = here.model()
-    keep = ClaudeCodeModelSettings(claude_code_keep_session=True)
-    async with model.conversation(model_settings=keep) as chat:
+    async with model.conversation(keep_session=True) as chat:
         await chat.send("zebra first")
         for pid in clis(here):
             os.kill(pid, signal.SIGKILL)
@@ -349,8 +348,7 @@ async def test_a_killed_cli_is_an_error_and_the_conversation_can_be_resumed(worl
             await chat.set_model(None)
         session = chat.session_id
     assert session is not None
-    resume = ClaudeCodeModelSettings(claude_code_resume=session)
-    async with model.conversation(model_settings=resume) as chat:
+    async with model.conversation(resume=session) as chat:
         await chat.send("zebra second")
     assert "zebra first" in str(here.requests[-1]["messages"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -35,9 +35,6 @@ _FINISHED: dict[str, FinishReason] = {
     "refusal": "content_filter",
 }
 
-# Older versions of pydantic-ai have no field for it.
-_HAS_COST = any(one.name == "cost" for one in fields(RequestUsage))
-
 
 @dataclass(frozen=True)
 class Reader:
@@ -50,27 +47,34 @@ class Reader:
     values: dict[str, tuple[Any, bytes]] = field(default_factory=dict)
     """What this process's tools have returned, by call: the value, and the result made of it."""
 
-    def part(self, part: dict[str, Any]) -> ModelResponsePart | None:
-        """Converts one part; `None` if pydantic-ai has no such kind."""
+    def part(self, part: dict[str, Any], names: Mapping[str, str] | None = None) -> ModelResponsePart | None:
+        """Converts a part of an answer, or a block of a line of the CLI; `None` if it is of another kind.
+
+        `names` are those of the calls before it: the result in a line does not have its tool's name.
+        """
         match part:
             case {"type": "text", "text": text}:
                 return TextPart(text)
-            case {"type": "thinking", "text": text, "signature": signature}:
-                return ThinkingPart(text, signature=signature, provider_name=SYSTEM)
-            case {"type": "tool_call", "id": call_id, "name": name, "input": given}:
+            case {"type": "thinking", "text": text} | {"type": "thinking", "thinking": text}:
+                return ThinkingPart(text, signature=part.get("signature"), provider_name=SYSTEM)
+            case {"type": "tool_call" | "tool_use", "id": call_id, "name": name, "input": given}:
                 # The CLI has already run this call: the agent must not run it again.
                 args = to_json(given).decode()
                 return NativeToolCallPart(self.tool_name(name), args, call_id, provider_name=SYSTEM)
-            case {"type": "tool_result", "id": call_id, "name": name, "content": content}:
-                return self._returned(self.tool_name(name or ""), call_id, content, is_error=part["is_error"])
-        return None  # a kind of block that is not known here
+            case {"type": "tool_result", "id": call_id} | {"type": "tool_result", "tool_use_id": call_id}:
+                name = part.get("name") or (names or {}).get(call_id) or ""
+                is_error = part.get("is_error") or False
+                return self._returned(
+                    self.tool_name(name), call_id, part.get("content", ""), is_error=is_error
+                )
+        return None
 
     def blocks(
         self, blocks: list[dict[str, Any]], before: Sequence[ModelResponsePart]
     ) -> list[ModelResponsePart]:
         """Converts what a line of the CLI has; `before` are the parts before it."""
         names = {part.tool_call_id: part.tool_name for part in before if isinstance(part, NativeToolCallPart)}
-        parts = (self.part(_as_part(block, names)) for block in blocks)
+        parts = (self.part(block, names) for block in blocks)
         return [part for part in parts if part is not None and not self.is_output(part)]
 
     def returned(self, call: NativeToolCallPart, result: bytes) -> NativeToolReturnPart:
@@ -117,19 +121,6 @@ class Reader:
         """
         call = NativeToolCallPart(CLI_TOOL, output, provider_name=SYSTEM)
         return [*(calls or [call]), self.output_spec.part(output)]
-
-
-def _as_part(block: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """A block of the API in the native module's form of a part."""
-    match block:
-        case {"type": "thinking", "thinking": text}:
-            return {"type": "thinking", "text": text, "signature": block.get("signature")}
-        case {"type": "tool_use"}:
-            return {**block, "type": "tool_call"}
-        case {"type": "tool_result", "tool_use_id": call_id}:
-            known = {"content": "", "is_error": False, **block}
-            return {**known, "id": call_id, "name": names.get(call_id)}
-    return block
 
 
 def _content(content: Any) -> Any:
@@ -212,7 +203,7 @@ class CLIResponse:
         """For `ModelResponse.usage`, where the input includes cached tokens."""
         counted = RequestUsage(**vars(self.usage))
         counted.input_tokens += counted.cache_write_tokens + counted.cache_read_tokens
-        if _HAS_COST and self.total_cost_usd is not None:
+        if self.total_cost_usd is not None:
             counted.cost = Decimal(str(self.total_cost_usd))
         return counted
 
@@ -225,7 +216,7 @@ class RequestWithMetadata:
     cli_response: CLIResponse
 
 
-def answer_of(json: bytes, reader: Reader, model_name: str) -> RequestWithMetadata:
+def response_of(json: bytes, reader: Reader, model_name: str) -> RequestWithMetadata:
     """Parses an answer of the native module."""
     answer = from_json(json)
     given = answer["response"]

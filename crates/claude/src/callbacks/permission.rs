@@ -5,9 +5,9 @@ use tokio_util::task::AbortOnDropHandle;
 use toolbridge_core::tool::RawJson;
 
 use crate::callbacks::CanUseTool;
+use crate::callbacks::permission_update::PermissionUpdate;
+use crate::callbacks::restriction::Restrictions;
 use crate::opaque::Opaque;
-use crate::permission_update::PermissionUpdate;
-use crate::restriction::Restrictions;
 
 /// A tool call that no rule has allowed yet.
 #[derive(Debug, Clone)]
@@ -103,15 +103,15 @@ impl Permission {
     }
 
     /// The decision as the CLI reads it.
-    pub(crate) fn to_answer(&self, input: &RawJson) -> Value {
+    pub(crate) fn to_response(&self, input: &RawJson) -> Value {
         match self {
             Self::Allow | Self::AllowWith(_) | Self::AllowAnd { .. } => {
                 let input = self.changed_input().map_or_else(|| json!(input), Clone::clone);
-                let mut answer = json!({ "behavior": "allow", "updatedInput": input });
+                let mut response = json!({ "behavior": "allow", "updatedInput": input });
                 if let Self::AllowAnd { updates, .. } = self {
-                    answer["updatedPermissions"] = json!(updates);
+                    response["updatedPermissions"] = json!(updates);
                 }
-                answer
+                response
             }
             Self::Deny { message, interrupt } => {
                 json!({ "behavior": "deny", "message": message, "interrupt": interrupt })
@@ -215,7 +215,7 @@ mod tests {
             (Permission::deny("no"), json!({ "behavior": "deny", "message": "no", "interrupt": false })),
         ];
         for (permission, want) in rows {
-            assert_eq!(permission.to_answer(&input), want);
+            assert_eq!(permission.to_response(&input), want);
         }
     }
 }

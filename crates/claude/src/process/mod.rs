@@ -1,9 +1,19 @@
 //! Runs the CLI as a child process and ensures that neither it nor its descendants outlive this process.
 //!
-//! A guardian process (`toolbridge/guard.rs`) runs between this process and the CLI, and kills all
-//! remaining processes when either of them ends. If no guardian executable is available, only the CLI
-//! itself dies with this process; its descendants are found by process group and by a variable in their
-//! environment.
+//! Three things see to it, because any process can be killed, and none of them notices all of these:
+//!
+//! - This process is killed: the guardian (`process/guard.rs` of the engine), between this process and the CLI, kills
+//!   all that is left. It does the same when the CLI ends.
+//! - This process is killed, and there is no guardian executable: the CLI dies with its parent.
+//! - The guardian or the CLI is killed: this process finds what they have started by the process group, and what has
+//!   left the group by a variable in its environment (`sweep.rs`).
+
+pub(crate) mod diagnose;
+pub(crate) mod locate;
+pub(crate) mod scratch;
+pub(crate) mod stderr;
+pub(crate) mod sweep;
+pub(crate) mod version;
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -15,6 +25,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process_group};
+use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
 use toolbridge_core::ipc::own_executable;
 use toolbridge_core::process::child::{self, Exit, Pipes};
 use toolbridge_core::process::guard;
@@ -22,14 +34,18 @@ use uuid::Uuid;
 
 use crate::ClaudeCodeError;
 use crate::error::start_error;
-use crate::room::Room;
-use crate::sweep::{MARKER, Mark};
+use crate::process::scratch::ScratchDir;
+use crate::process::stderr::Tail;
+use crate::process::sweep::{MARKER, Mark};
 
 /// How long the CLI may take to exit once its stdin is closed, and again after each signal.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long it may take after each signal if its result is no longer needed.
 const HASTY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How much of a program's output is read.
+const READ_BYTES: u64 = 16 * 1024;
 
 /// How long the rest of the group may take once the CLI itself has exited.
 const REST_PATIENCE: Duration = Duration::from_millis(500);
@@ -82,29 +98,51 @@ pub(crate) fn warn_if_unguarded(command: &Command) {
     }
 }
 
+/// Runs a program to its end: how it ends, and what it writes to stdout and stderr. `None` if it takes longer than
+/// `limit`; it is ended then.
+pub(crate) async fn output_of(
+    command: Command,
+    scratch: Option<ScratchDir>,
+    limit: Duration,
+) -> Result<Option<(Option<ExitStatus>, String, String)>, ClaudeCodeError> {
+    let (mut process, pipes) = Process::start(command, scratch)?;
+    drop(pipes.stdin);
+    let (mut text, mut stdout) = (Vec::new(), pipes.stdout.take(READ_BYTES));
+    let mut stderr = Tail::of(pipes.stderr);
+    let ending = async {
+        _ = stdout.read_to_end(&mut text).await;
+        process.exited().await
+    };
+    let Ok(status) = timeout(limit, ending).await else { return Ok(None) };
+    Ok(Some((status, String::from_utf8_lossy(&text).into_owned(), stderr.text().await)))
+}
+
 impl Process {
     /// Starts a [`command`] as the leader of a new process group. Must be called inside a runtime.
     ///
-    /// The room is removed when no process is left that could write to it.
-    pub(crate) fn start(mut command: Command, room: Option<Room>) -> Result<(Self, Pipes), ClaudeCodeError> {
+    /// The scratch is removed when no process is left that could write to it.
+    pub(crate) fn start(
+        mut command: Command,
+        scratch: Option<ScratchDir>,
+    ) -> Result<(Self, Pipes), ClaudeCodeError> {
         let is_guarded = is_guarded(&command);
         let id = Uuid::new_v4().simple();
         command.env(MARKER, id.to_string());
         if is_guarded {
             guard::hold_signals(&mut command);
-            room.as_ref().map(|room| command.env(guard::SCRATCH_DIRECTORY, room.path()));
+            scratch.as_ref().map(|scratch| command.env(guard::SCRATCH_DIRECTORY, scratch.path()));
         } else {
             guard::die_with_parent(&mut command);
         }
         let executable = PathBuf::from(command.get_program());
-        // Checked before the start: a failed one removes the room, which may be the directory.
+        // Checked before the start: a failed one removes the scratch directory, which may be the directory.
         let missing = command.get_current_dir().filter(|dir| !dir.is_dir()).map(Path::to_path_buf);
         let failed = |error: io::Error| start_error(&executable, missing.as_deref(), is_guarded, &error);
         let pipes = Pipes::to(&mut command).map_err(failed)?;
         // Held while the CLI lives: it takes 2 s to exit if its stdout has no reader.
         let stdout = pipes.stdout.as_fd().try_clone_to_owned().map_err(failed)?;
         let group = move |child: &Child| Group::new(child, is_guarded, format!("{MARKER}={id}"));
-        let held = (stdout, room);
+        let held = (stdout, scratch);
         let (group, exit) = child::start(command, group, move |group: &Group, child| {
             let status = group.reap(child);
             drop(held);
@@ -222,7 +260,6 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use rustix::process::{Pid, test_kill_process_group};
-    use tokio::io::AsyncReadExt as _;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Turns the CLI's result into an answer or an error.
+//! Turns the CLI's result into a response or an error.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -41,8 +41,8 @@ pub(crate) struct Expected {
     pub(crate) login_failed: bool,
 }
 
-/// Builds the answer from the CLI's result and the parts before it.
-pub(crate) fn answer(
+/// Builds the response from the CLI's result and the parts before it.
+pub(crate) fn response_of(
     raw: &RawJson,
     parts: Vec<Part>,
     model: Option<String>,
@@ -120,7 +120,7 @@ mod tests {
     use crate::Event;
 
     fn read(result: &Value, expected: Expected) -> Result<ResponseWithMetadata, ClaudeCodeError> {
-        answer(&RawJson::from(result), Vec::new(), None, expected)
+        response_of(&RawJson::from(result), Vec::new(), None, expected)
     }
 
     #[test]
