@@ -258,7 +258,7 @@ impl DocumentsBuilder {
             source,
         })?;
         let cache = self.place_cache(&manuals_path, &[&manuals, &vault])?;
-        let vault = Vault::new(vault, self.hard, daily);
+        let vault = Vault { root: vault, hard: self.hard, daily };
         let shared = Shared {
             notes: Manuals::of_vault(notes, self.hard),
             note_search: Search::default(),

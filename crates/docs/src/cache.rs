@@ -14,7 +14,7 @@ use crate::disk;
 use crate::index::{Blob, Segment, Unmerged};
 use crate::print::Hash;
 use crate::root::open_name;
-use crate::temporary::{Temporary, sweep_now};
+use crate::temporary::{Temporary, sweep};
 
 /// Smaller indexes are stored only if a folder was given: reading the texts again is as fast.
 const LEAST_BYTES: u64 = 4 * 1024 * 1024;
@@ -125,7 +125,7 @@ impl Cache {
     ) -> Result<Blob, Unmerged> {
         self.make_folder()?;
         let folder = self.open_folder()?;
-        sweep_now(folder.as_fd());
+        sweep(folder.as_fd());
         let temporary = Temporary::create(folder.as_fd(), FILE_MODE)?;
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, Disk(&temporary.file));
         write(&mut out, key)?;

@@ -8,7 +8,7 @@ use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags}
 use rustix::io::Errno;
 
 #[cfg(test)]
-use self::fault::step;
+use self::tests::step;
 use crate::root::open_name;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(crate) fn move_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new:
 
 /// Makes a step fail in tests, and records the steps taken.
 #[cfg(test)]
-pub(crate) mod fault {
+pub(crate) mod tests {
     use std::cell::{Cell, RefCell};
     use std::io;
 

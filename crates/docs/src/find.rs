@@ -1,24 +1,21 @@
 //! Searching all manuals.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use serde_json::json;
 use toolbridge_core::tool::RawJson;
 
-use crate::answer::{Found, Hit, HitRef, RefItem};
-use crate::arguments::ManualFind;
 use crate::cache::Cache;
-use crate::excerpt::suffix;
-use crate::fold::fold;
 use crate::index::{Broken, Doc, Mark, Match, Query};
 use crate::library::{self, Library, Parts};
 use crate::manual::Manuals;
 use crate::path::RelPath;
+use crate::reference::{RefItem, suffix};
 use crate::refusal::{Code, Refusal};
 use crate::snippet;
 use crate::term::query_terms;
+use crate::tools::manual_find::{Arguments, Found, Hit, HitRef};
 
 /// Every word of a query costs time. The description of `query` states this limit too.
 const MAX_QUERY_CHARS: usize = 1000;
@@ -32,15 +29,6 @@ const LEAST_SNIPPET_CHARS: usize = 16;
 
 /// The maximum length of the titles shown above a section.
 const WITHIN_CHARS: usize = 30;
-
-/// Titles of about this many sections are compared with a query that matches nothing.
-const SUGGESTION_SECTIONS: u64 = 50_000;
-/// Of more sections, those of so many neighbouring files are compared, and then those of as many are skipped once or
-/// more often: neighbours are read together.
-const SUGGESTION_FILES: u32 = 512;
-/// How many titles are suggested, and how many character pairs they must share with the query.
-const SUGGESTIONS: usize = 5;
-const SUGGESTION_ALIKE: f64 = 0.3;
 
 /// How far into a section to look for a snippet.
 const SNIPPET_WITHIN_BYTES: usize = 64 * 1024;
@@ -87,7 +75,7 @@ impl Search {
     pub(crate) fn find(
         &self,
         manuals: &Manuals,
-        request: &ManualFind,
+        request: &Arguments,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Found, Refusal> {
         let length = request.query.chars().count();
@@ -117,14 +105,9 @@ impl Search {
         })?;
         let Looked { found, total, terms } = looked;
         if found.is_empty() {
-            let suggestions = suggestions(&parts, &request.query, manual);
             drop(parts);
             library::tidy(&self.0);
-            return Ok(Found {
-                items: Vec::new(),
-                total: 0,
-                suggestions: (!suggestions.is_empty()).then_some(suggestions),
-            });
+            return Ok(Found { items: Vec::new(), total: 0 });
         }
         drop(parts);
         library::tidy(&self.0);
@@ -149,7 +132,7 @@ impl Search {
             }
             items.push(hit);
         }
-        Ok(Found { items, total, suggestions: None })
+        Ok(Found { items, total })
     }
 
     /// The index with all changes applied.
@@ -188,78 +171,6 @@ fn look(parts: &Parts, terms: &[String], manual: Option<&str>, limit: usize) -> 
     let found = matches.best.iter().map(|one| Place::of(parts, one)).collect::<Result<_, _>>()?;
     let total = usize::try_from(matches.total).unwrap_or(usize::MAX);
     Ok(Looked { found, total, terms: query.terms() })
-}
-
-/// Titles similar to a query that matched nothing.
-fn suggestions(parts: &Parts, query: &str, manual: Option<&str>) -> Vec<String> {
-    let query = fold(query);
-    let pairs = Pairs::of(&query);
-    let mut titles = HashMap::new();
-    let sections: u64 =
-        parts.iter().map(|(segment, _)| segment.sections_in(segment.files_below(manual))).sum();
-    let every = u32::try_from(sections.div_ceil(SUGGESTION_SECTIONS)).unwrap_or(u32::MAX).max(1);
-    for (segment, live) in parts {
-        let files = segment.files_below(manual);
-        let is_compared =
-            |file: &u32| (file / SUGGESTION_FILES).is_multiple_of(every) && live.has_file(*file);
-        let files = files.filter(is_compared);
-        let noted = segment.for_each_title(files, |title| {
-            if pairs.may_be_in(title) && !titles.contains_key(title) {
-                titles.insert(title.to_owned(), strsim::sorensen_dice(&query, &fold(title)));
-            }
-        });
-        // On an error there are just fewer suggestions.
-        _ = noted;
-    }
-    let mut titles: Vec<_> = titles.into_iter().filter(|(_, alike)| *alike >= SUGGESTION_ALIKE).collect();
-    titles.sort_by(|(one, a), (other, b)| b.total_cmp(a).then_with(|| one.cmp(other)));
-    titles.into_iter().take(SUGGESTIONS).map(|(title, _)| title).collect()
-}
-
-/// The character pairs of a query, to rule out titles that share too few of them quickly.
-struct Pairs {
-    /// A bit set of hashed pairs; different pairs may share a bit.
-    bits: [u64; 4],
-    count: usize,
-}
-
-impl Pairs {
-    fn of(folded: &str) -> Self {
-        let mut pairs = Self { bits: [0; 4], count: 0 };
-        for_each_pair(folded, |place| {
-            pairs.bits[place / 64] |= 1 << (place % 64);
-            pairs.count += 1;
-        });
-        pairs
-    }
-
-    /// Whether a title may be similar enough.
-    #[expect(clippy::cast_precision_loss, reason = "titles are short")]
-    fn may_be_in(&self, title: &str) -> bool {
-        let (mut shared, mut count) = (0, 0);
-        let mut note = |place: usize| {
-            shared += (self.bits[place / 64] >> (place % 64)) & 1;
-            count += 1;
-        };
-        if title.is_ascii() {
-            for_each_pair(title, &mut note);
-        } else {
-            for_each_pair(&fold(title), &mut note);
-        }
-        // A title of one character has no pairs.
-        count == 0 || (2 * shared) as f64 >= SUGGESTION_ALIKE * (self.count + count) as f64
-    }
-}
-
-/// Hashes each pair of characters to a number below 256; ignores spaces and ASCII case.
-fn for_each_pair(text: &str, mut each: impl FnMut(usize)) {
-    let mut last = None;
-    for char in text.chars().filter(|char| !char.is_whitespace()) {
-        let char = u32::from(char.to_ascii_lowercase());
-        if let Some(last) = last.replace(char) {
-            each((last.wrapping_mul(31) ^ char) as usize & 255);
-        }
-    }
 }
 
 /// The titles above a section, outermost first.
@@ -439,13 +350,5 @@ mod tests {
             most = most.max(shelf.known().1);
         }
         assert!(most <= 2, "{most} sections are kept for one");
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn every_similar_title_is_compared(query in "[a-cＡé ]{1,8}", title in "[a-cA-CａÉ ]{1,8}") {
-            let alike = strsim::sorensen_dice(&fold(&query), &fold(&title)) >= SUGGESTION_ALIKE;
-            proptest::prop_assert!(!alike || Pairs::of(&fold(&query)).may_be_in(&title));
-        }
     }
 }

@@ -14,21 +14,19 @@
 //!
 //! Read the files in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs`
 //! (reading files that may change), `section.rs`, `format.rs` and `print.rs` (what a section is, and how it
-//! is recognised), `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`,
+//! is recognised), `reference.rs`, `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`,
 //! `watch.rs`, `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`,
-//! `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs`, `range.rs`, `note.rs` and
-//! `trash.rs` (the vault), `copy.rs` (copying), `tools.rs` (the tool descriptions).
+//! `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs` and `trash.rs` (the vault),
+//! `arguments.rs` and `tools.rs` (the tools, each in a file of its own below `tools/`).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read the disk as other programs do"))]
 
 #[doc(hidden)]
 pub mod fuzzing;
 
-mod answer;
 mod arguments;
 mod attributes;
 mod builder;
 mod cache;
-mod copy;
 mod disk;
 mod documents;
 mod error;
@@ -42,10 +40,9 @@ mod limit;
 mod lock;
 mod log;
 mod manual;
-mod note;
 mod path;
 mod print;
-mod range;
+mod reference;
 mod refusal;
 mod root;
 mod section;

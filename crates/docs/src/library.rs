@@ -141,7 +141,7 @@ impl Library {
                 watch.forget(folder);
             }
             if let Err(error) = self.walk(manuals, Some(folder), &mut stale) {
-                self.bury_below(manuals, folder);
+                self.bury_below(folder);
                 let is_gone =
                     matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP));
                 if !is_gone {
@@ -150,7 +150,7 @@ impl Library {
             }
         }
         for path in &changes.files {
-            self.bury(manuals, path);
+            self.bury(path);
             match manuals.root().entry(path) {
                 Ok(Some(entry)) if !entry.is_dir && manuals.is_readable(&entry) => stale.push(entry.path),
                 Ok(_) => {}
@@ -185,29 +185,25 @@ impl Library {
     }
 
     /// Marks a changed or removed file as dead.
-    fn bury(&mut self, manuals: &Manuals, path: &RelPath) {
+    fn bury(&mut self, path: &RelPath) {
         for (segment, live) in Arc::make_mut(&mut self.parts) {
             if let Ok(file) = segment.find_file(path.as_str()) {
                 live.bury(segment, file);
             }
         }
-        manuals.forget(path);
     }
 
-    fn bury_below(&mut self, manuals: &Manuals, folder: &RelPath) {
+    fn bury_below(&mut self, folder: &RelPath) {
         for (segment, live) in Arc::make_mut(&mut self.parts) {
             for file in segment.files_below(Some(folder.as_str())) {
-                bury(manuals, segment, live, file);
+                bury(segment, live, file);
             }
         }
     }
 }
 
-fn bury(manuals: &Manuals, segment: &Segment, live: &mut Live, file: FileId) {
+fn bury(segment: &Segment, live: &mut Live, file: FileId) {
     if live.has_file(file) {
-        if let Ok(path) = RelPath::parse(segment.file(file).path) {
-            manuals.forget(&path);
-        }
         live.bury(segment, file);
     }
 }
@@ -243,7 +239,7 @@ impl Walk<'_> {
                 if is_it.is_some_and(|entry| known.is_settled && known.mark == Mark::from(&entry.stamp)) {
                     is_same = true;
                 } else {
-                    bury(self.manuals, segment, live, file);
+                    bury(segment, live, file);
                 }
             }
         }

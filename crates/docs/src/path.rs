@@ -7,7 +7,7 @@ use crate::fold::is_ignorable;
 use crate::refusal::{Code, Refusal, shown};
 
 /// The longest name that common filesystems support.
-const MAX_NAME_BYTES: usize = 255;
+pub(crate) const MAX_NAME_BYTES: usize = 255;
 
 /// `\` counts too: callers on other systems use it.
 const SEPARATORS: [char; 2] = ['/', '\\'];

@@ -103,13 +103,10 @@ impl Outline {
         }
     }
 
-    /// The bytes from the start of a section through `count` headings, and whether more headings follow.
-    pub(crate) fn run(&self, place: usize, count: usize) -> (Range<usize>, bool) {
-        let start = self.0[place].range.start;
-        match self.0.get(place.saturating_add(count)) {
-            Some(next) => (start..next.range.start, true),
-            None => (start..self.0[self.0.len() - 1].range.end, false),
-        }
+    /// The end of the text from a section through `count` headings.
+    pub(crate) fn run_end(&self, place: usize, count: usize) -> usize {
+        let next = self.0.get(place.saturating_add(count)).map(|next| next.range.start);
+        next.unwrap_or(self.0[self.0.len() - 1].range.end)
     }
 }
 
@@ -536,14 +533,11 @@ mod tests {
     fn a_run_of_sections_has_each_line_once() {
         let text = "# A\na\n## B\nb\n## C\nc\n# D\n";
         let outline = Outline::of(text);
-        let run = |place, count| {
-            let (range, more) = outline.run(place, count);
-            (&text[range], more)
-        };
-        assert_eq!(run(0, 1), ("# A\na\n", true));
-        assert_eq!(run(0, 3), ("# A\na\n## B\nb\n## C\nc\n", true));
-        assert_eq!(run(1, 3), ("## B\nb\n## C\nc\n# D\n", false));
-        assert_eq!(run(1, usize::MAX), ("## B\nb\n## C\nc\n# D\n", false));
+        let run = |place: usize, count| &text[outline[place].range.start..outline.run_end(place, count)];
+        assert_eq!(run(0, 1), "# A\na\n");
+        assert_eq!(run(0, 3), "# A\na\n## B\nb\n## C\nc\n");
+        assert_eq!(run(1, 3), "## B\nb\n## C\nc\n# D\n");
+        assert_eq!(run(1, usize::MAX), "## B\nb\n## C\nc\n# D\n");
     }
 
     #[test]

@@ -178,9 +178,6 @@ pub(crate) struct Doc {
 }
 
 impl Doc {
-    /// How many numbers precede the title.
-    const NUMBERS: usize = 6;
-
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         // Lines count from 1, so 0 stands for none.
         let (line, print) = self.section.unwrap_or((0, Print { text: 0, heading: 0 }));
@@ -191,14 +188,6 @@ impl Doc {
         put(out, self.body.start as u64);
         put(out, self.body.len() as u64);
         put_text(out, &self.title);
-    }
-
-    /// Skips to the title and reads only that.
-    fn take_title<'a>(bytes: &mut Taker<'a>) -> Result<&'a str, Broken> {
-        for _ in 0..Self::NUMBERS {
-            bytes.number()?;
-        }
-        bytes.text()
     }
 
     fn take(bytes: &mut Taker<'_>) -> Result<Self, Broken> {
@@ -405,13 +394,6 @@ impl Segment {
         self.places[file as usize].1..end
     }
 
-    /// How many documents these files have.
-    pub(crate) fn sections_in(&self, files: Range<FileId>) -> u64 {
-        let ends =
-            files.end.checked_sub(1).filter(|last| files.start <= *last).map(|last| self.docs_in(last).end);
-        ends.map_or(0, |end| u64::from(end - self.docs_in(files.start).start))
-    }
-
     /// The bytes of a file's documents.
     pub(super) fn doc_bytes(&self, file: FileId) -> Result<Cow<'_, [u8]>, Broken> {
         self.doc_area(file)?.read(&self.blob)
@@ -422,25 +404,6 @@ impl Segment {
         let end = self.places.get(file as usize + 1).map_or(self.docs_end.1, |next| next.2);
         let (_, _, _, crc) = take_file(&mut Taker(&self.files[at as usize..]))?;
         Ok(Area { range: start..end, crc })
-    }
-
-    /// Calls `each` with the titles of all documents of these files; stops at an error.
-    pub(crate) fn for_each_title(
-        &self,
-        files: impl Iterator<Item = FileId>,
-        mut each: impl FnMut(&str),
-    ) -> Result<(), Broken> {
-        let mut ahead = Ahead::default();
-        for file in files {
-            let area = self.doc_area(file)?;
-            let bytes = ahead.read(&self.blob, area.range)?;
-            check(bytes, area.crc)?;
-            let mut bytes = Taker(bytes);
-            while !bytes.is_empty() {
-                each(Doc::take_title(&mut bytes)?);
-            }
-        }
-        Ok(())
     }
 
     /// The documents of a file.

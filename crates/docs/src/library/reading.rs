@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use super::Library;
-use crate::answer::FileType;
 use crate::cache::Cache;
 use crate::index::{Blob, Doc, Draft, Live, Mark, NewDoc, NewFile, Segment};
-use crate::manual::{Manuals, Reading, file_name};
+use crate::manual::{Manuals, Reading};
 use crate::path::RelPath;
 use crate::refusal::Code;
 use crate::section::{page_title, shortened};
@@ -154,28 +153,25 @@ impl Work<'_> {
 /// ones.
 fn new_file(Reading { source, text, is_settled }: &Reading) -> NewFile {
     let path = source.path.as_str();
-    let (title, docs) = match source.file_type {
-        FileType::Json => {
-            let title = file_name(path).to_owned();
-            let doc = Doc { section: None, title: shortened(&title), parent: None, body: 0..text.len() };
-            (String::new(), vec![NewDoc { doc, title, context: String::new() }])
-        }
-        FileType::Md => {
-            let outline = source.format.outline(text);
-            let docs = outline.iter().map(|section| {
-                let title = if section.level == 0 { file_name(path) } else { &section.title };
-                let parents = std::iter::successors(section.parent, |place| outline[*place].parent);
-                let context: Vec<_> = parents.map(|place| outline[place].title.as_str()).collect();
-                let doc = Doc {
-                    section: Some((section.line, section.print)),
-                    title: shortened(title),
-                    parent: section.parent,
-                    body: section.text(),
-                };
-                NewDoc { doc, title: title.to_owned(), context: context.join(" ") }
-            });
-            (shortened(page_title(text).unwrap_or_default()), docs.collect())
-        }
+    let (title, docs) = if source.format.is_json() {
+        let title = source.path.name().to_owned();
+        let doc = Doc { section: None, title: shortened(&title), parent: None, body: 0..text.len() };
+        (String::new(), vec![NewDoc { doc, title, context: String::new() }])
+    } else {
+        let outline = source.format.outline(text);
+        let docs = outline.iter().map(|section| {
+            let title = if section.level == 0 { source.path.name() } else { &section.title };
+            let parents = std::iter::successors(section.parent, |place| outline[*place].parent);
+            let context: Vec<_> = parents.map(|place| outline[place].title.as_str()).collect();
+            let doc = Doc {
+                section: Some((section.line, section.print)),
+                title: shortened(title),
+                parent: section.parent,
+                body: section.text(),
+            };
+            NewDoc { doc, title: title.to_owned(), context: context.join(" ") }
+        });
+        (shortened(page_title(text).unwrap_or_default()), docs.collect())
     };
     let mark = Mark::from(&source.stamp());
     NewFile { path: path.to_owned(), mark, is_settled: *is_settled, title, docs }

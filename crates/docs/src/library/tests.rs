@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::disk::{Step, fault};
+use crate::disk::{Step, tests as fault};
 use crate::find::Search;
 use crate::limit::HardLimits;
 use crate::root::Root;

@@ -107,14 +107,6 @@ fn a_page_is_found_by_the_title_in_its_front_matter() {
 }
 
 #[test]
-fn titles_that_look_like_it_are_suggested_when_nothing_is_found() {
-    let workspace = Workspace::with("# Authentication tokens\n\n# Backups\n");
-    let client = workspace.open();
-    let found = client.ok("manual_find", &json!({ "query": "authtok" }));
-    assert_eq!(found, json!({ "items": [], "total": 0, "suggestions": ["Authentication tokens"] }));
-}
-
-#[test]
 fn a_search_can_be_limited_to_a_manual_and_a_number() {
     let workspace = Workspace::with("# key\n".repeat(30));
     fs::create_dir(workspace.path("manuals/other")).unwrap();

@@ -1,0 +1,31 @@
+//! `manual_list`: the manuals.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Call, Entry, reads};
+use crate::refusal::Refusal;
+
+/// Takes nothing.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {}
+
+#[derive(Serialize)]
+struct Answer {
+    items: Vec<Item>,
+}
+
+#[derive(Serialize)]
+struct Item {
+    manual_id: String,
+}
+
+pub(super) fn tool() -> Entry {
+    reads("manual_list", "List manuals", "Lists the manuals. Start here, or with `manual_find`.", run)
+}
+
+fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, Refusal> {
+    let ids = call.shared.manuals.ids()?;
+    Ok(Answer { items: ids.into_iter().map(|manual_id| Item { manual_id }).collect() })
+}

@@ -1,0 +1,38 @@
+//! `vault_create`: a new note.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Call, Entry, writes};
+use crate::refusal::Refusal;
+use crate::vault::Use;
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// New file in the vault.
+    path: String,
+    /// Its text.
+    content: String,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    /// Relative to the vault.
+    written_path: String,
+    written_bytes: u64,
+}
+
+pub(super) fn tool() -> Entry {
+    let description = "Creates a new note and its folders; one that exists is a `conflict`.";
+    let entry = writes("vault_create", "Create a note", description, run);
+    // Nothing that exists is lost.
+    Entry { tool: entry.tool.destructive(false), ..entry }
+}
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
+    let vault = &call.shared.vault;
+    let path = vault.admit(&arguments.path, Use::Create)?;
+    let written_bytes = vault.create(&path, &[arguments.content.as_bytes()])?;
+    Ok(Answer { written_path: path.into(), written_bytes })
+}
