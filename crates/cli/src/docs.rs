@@ -45,6 +45,7 @@ pub(crate) fn info() -> ServerInfo {
 fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
     let mut builder = roots(&args.roots)?;
     set! { builder:
+        workspace = &args.dir,
         hard_max_sections = args.hard_max_sections,
         hard_max_chars = args.hard_max_chars,
         hard_max_copy_chars = args.hard_max_copy_chars,

@@ -200,7 +200,7 @@ impl Place {
         let mut docs = segment.docs_of(file)?;
         let place = (one.doc - segment.docs_in(file).start) as usize;
         let within = within(&docs, place, entry.title)?;
-        let path = RelPath::parse(entry.path).map_err(|_| Broken)?;
+        let path = RelPath::known(entry.path);
         Ok(Self { path, mark: entry.mark, doc: docs.swap_remove(place), within, score: one.score })
     }
 

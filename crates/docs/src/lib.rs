@@ -1,6 +1,7 @@
 //! Document tools: text that a model wants copied is copied inside the server.
 //!
-//! [`Documents`] is a tool source over two folders. It only reads from `manuals/`, and it writes to `vault/`.
+//! [`Documents`] is a tool source over two folders. It only reads from `manuals/`, and it writes to `vault/`. Or it is
+//! one over a single folder of notes, which it reads and writes.
 //! A model finds a section (`manual_find`, `manual_toc`), has it copied (`bridge_copy_section`) and gets
 //! metadata back: the text itself never passes through the model or a log.
 //!

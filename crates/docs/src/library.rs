@@ -151,7 +151,7 @@ impl Library {
         }
         for path in &changes.files {
             self.bury(path);
-            match manuals.root().entry(path) {
+            match manuals.root.entry(path) {
                 Ok(Some(entry)) if !entry.is_dir && manuals.is_readable(&entry) => stale.push(entry.path),
                 Ok(_) => {}
                 Err(error)
@@ -179,7 +179,15 @@ impl Library {
             parts.iter().map(|(segment, _)| segment.files_below(folder.map(RelPath::as_str))).collect();
         let mut walk =
             Walk { manuals, parts, left, stale, watching: &mut self.watching, changes: &mut self.changes };
-        manuals.root().visit(folder, &mut walk)?;
+        if manuals.has_top {
+            // The files at the top come first, which the order of a walk is not.
+            *walk.watching = Watching::Never;
+            for entry in manuals.walk(folder).map_err(|refusal| std::io::Error::other(refusal.message))? {
+                walk.file(entry);
+            }
+        } else {
+            manuals.root.visit(folder, &mut walk)?;
+        }
         walk.pass(None);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -10,19 +11,23 @@ use crate::arguments::{Limits, Object};
 use crate::format::Format;
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES};
 use crate::path::RelPath;
-use crate::reference::Ref;
-use crate::refusal::{Code, Refusal};
+use crate::reference::{EXAMPLE_REFS, Ref};
+use crate::refusal::{Code, Refusal, shown};
 use crate::root::{Entry, Root, Stamp};
 use crate::snapshot;
+
+/// The id of the manual of the files at the top, and its folder.
+pub(crate) const TOP: &str = ".";
 
 /// All manuals, `<root>/<manual_id>/…`. They are only read.
 #[derive(Debug)]
 pub(crate) struct Manuals {
-    root: Root,
+    pub(crate) root: Arc<Root>,
     pub(crate) hard: HardLimits,
-    allow_file_scope: bool,
-    /// Whether these are the notes of a vault, which are searched like manuals.
-    is_vault: bool,
+    pub(crate) allow_file_scope: bool,
+    /// Whether files at the top belong to a manual too: in a single folder, or among notes that are searched like
+    /// manuals.
+    pub(crate) has_top: bool,
 }
 
 /// A file of a manual that may be read.
@@ -45,25 +50,29 @@ pub(crate) struct Reading {
 }
 
 impl Manuals {
-    pub(crate) fn new(root: Root, hard: HardLimits, allow_file_scope: bool) -> Self {
-        Self { root, hard, allow_file_scope, is_vault: false }
-    }
-
-    /// The notes of a vault, for searching.
-    pub(crate) fn of_vault(root: Root, hard: HardLimits) -> Self {
-        Self { is_vault: true, ..Self::new(root, hard, false) }
-    }
-
     /// The folder of a manual; fails if its id is not a name.
     pub(crate) fn manual(&self, manual_id: &str) -> Result<RelPath, Refusal> {
-        debug_assert!(!self.is_vault, "notes are in no manual");
-        RelPath::parse_name("manual_id", manual_id)
+        match manual_id {
+            TOP if self.has_top => Ok(RelPath::reserved(TOP)),
+            _ => RelPath::parse_name("manual_id", manual_id),
+        }
+    }
+
+    /// A file by its manual and its path in it, `<manual_id>/<path>`.
+    pub(crate) fn file(&self, path: &str) -> Result<RelPath, Refusal> {
+        match path.split_once('/') {
+            Some((manual_id, path)) => Ok(self.manual(manual_id)?.join(&RelPath::parse(path)?)),
+            None => RelPath::parse(path),
+        }
     }
 
     /// The ids of all manuals, sorted.
     pub(crate) fn ids(&self) -> Result<Vec<String>, Refusal> {
         let entries = self.root.list(None).map_err(|error| Refusal::system("manuals", &error))?;
-        Ok(entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.path.into()).collect())
+        let has_files = self.has_top && entries.iter().any(|entry| !entry.is_dir);
+        let top = has_files.then(|| TOP.to_owned());
+        let folders = entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.path.into());
+        Ok(top.into_iter().chain(folders).collect())
     }
 
     /// Whether a whole `.md` may be read or copied.
@@ -84,6 +93,12 @@ impl Manuals {
 
     /// Opens the file of a reference.
     pub(crate) fn open_ref(&self, reference: &Ref) -> Result<Source, Refusal> {
+        if reference.manual_id == TOP && !self.has_top {
+            let path = shown(&reference.path);
+            return Err(Refusal::parameter(format!(
+                "`{path}` names no file of a manual; give a reference such as {EXAMPLE_REFS}"
+            )));
+        }
         let source = self.open(&reference.manual_id, &reference.path)?;
         match &reference.json_path {
             None => Ok(source),
@@ -113,28 +128,33 @@ impl Manuals {
         Ok(Source { file, stamp, path: path.clone(), format })
     }
 
-    /// The folder of all manuals.
-    pub(crate) fn root(&self) -> &Root {
-        &self.root
-    }
-
     /// Whether a file can be read, judging by its name and its size.
     pub(crate) fn is_readable(&self, entry: &Entry) -> bool {
-        self.is_listed(&entry.path)
+        (self.has_top || !entry.path.below_first().is_empty())
             && Format::of(&entry.path).is_some()
             && entry.stamp.size <= MAX_SOURCE_BYTES
     }
 
-    fn is_listed(&self, path: &RelPath) -> bool {
-        // A file outside of all manuals has no reference.
-        self.is_vault || !path.below_first().is_empty()
-    }
-
     /// All files below a folder, or of all manuals, sorted.
     pub(crate) fn walk(&self, folder: Option<&RelPath>) -> Result<Vec<Entry>, Refusal> {
-        let place = folder.map_or("manuals", RelPath::as_str);
-        let mut files = self.root.walk(folder).map_err(|error| Refusal::system(place, &error))?;
-        files.retain(|entry| self.is_listed(&entry.path));
+        let failed = |error| Refusal::system(folder.map_or("manuals", RelPath::as_str), &error);
+        if folder.is_some_and(|folder| folder.as_str() == TOP) {
+            let mut files = self.root.list(folder).map_err(failed)?;
+            files.retain(|entry| !entry.is_dir);
+            return Ok(files);
+        }
+        let mut files = self.root.walk(folder).map_err(failed)?;
+        if folder.is_none() {
+            for entry in &mut files {
+                if entry.path.below_first().is_empty() && self.has_top {
+                    entry.path = RelPath::reserved(TOP).join(&entry.path);
+                }
+            }
+            // A file outside of all manuals has no reference.
+            files.retain(|entry| !entry.path.below_first().is_empty());
+            // Files at the top were among the folders.
+            files.sort_by(|one, other| one.path.cmp(&other.path));
+        }
         Ok(files)
     }
 
@@ -145,10 +165,11 @@ impl Manuals {
         Ok(files.filter_map(readable).map(|(format, entry)| (entry, format)).collect())
     }
 
-    /// Fails if there is no such manual.
-    pub(crate) fn check_manual(&self, manual_id: &str) -> Result<(), Refusal> {
-        match self.root.folder(Some(&self.manual(manual_id)?)) {
-            Ok(_) => Ok(()),
+    /// The folder of a manual; fails if there is none.
+    pub(crate) fn check_manual(&self, manual_id: &str) -> Result<RelPath, Refusal> {
+        let manual = self.manual(manual_id)?;
+        match self.root.folder(Some(&manual)) {
+            Ok(_) => Ok(manual),
             Err(error) => Err(Refusal::system(manual_id, &error)),
         }
     }
@@ -203,7 +224,8 @@ pub(crate) mod tests {
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("m")).unwrap();
         fs::write(dir.path().join("m/a.md"), bytes).unwrap();
-        let manuals = Manuals::new(Root::open(dir.path()).unwrap(), HardLimits::default(), true);
+        let root = Arc::new(Root::open(dir.path()).unwrap());
+        let manuals = Manuals { root, hard: HardLimits::default(), allow_file_scope: true, has_top: false };
         (dir, manuals)
     }
 

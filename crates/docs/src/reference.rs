@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::arguments::{Line, MAX_LINE, Scope, Target};
+use crate::manual::TOP;
 use crate::print::Print;
 use crate::refusal::shown;
 
@@ -141,15 +142,12 @@ impl<'de> Visitor<'de> for RefVisitor {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Ref, E> {
         let (path, spot) = Spot::split(text);
-        match path.split_once(['/', '\\']) {
-            Some((manual_id, path)) if !manual_id.is_empty() && !path.is_empty() => {
-                Ok(Ref { manual_id: manual_id.into(), path: path.into(), spot, json_path: None })
-            }
-            _ => Err(E::custom(format_args!(
-                "`{}` names no file of a manual (at the top of a single folder, it would begin with `./`)",
-                shown(text)
-            ))),
+        // The manual of the files at the top.
+        let (manual_id, path) = path.split_once(['/', '\\']).unwrap_or((TOP, path));
+        if manual_id.is_empty() || path.is_empty() {
+            return Err(E::custom(format_args!("`{}` names no file of a manual", shown(text))));
         }
+        Ok(Ref { manual_id: manual_id.into(), path: path.into(), spot, json_path: None })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Ref, A::Error> {
@@ -222,6 +220,8 @@ mod tests {
                 Spot { scope: Some(Scope::File), ..spot(Some(1), None, 80) },
             ),
             ("book\\b.md#L1", "book", "b.md", spot(Some(1), None, 0)),
+            ("./b.md#L1", ".", "b.md", spot(Some(1), None, 0)),
+            ("b.md#L1", ".", "b.md", spot(Some(1), None, 0)),
             // A file name may contain these characters too.
             ("book/c#L3.md", "book", "c#L3.md", Spot::default()),
             ("book/c#L3.md#L4", "book", "c#L3.md", spot(Some(4), None, 0)),
@@ -232,7 +232,7 @@ mod tests {
             let got: Ref = serde_json::from_value(text.into()).unwrap();
             assert_eq!((&*got.manual_id, &*got.path, got.spot), (manual, path, want), "{text}");
         }
-        for text in ["", "a.md", "/a.md", "book/"] {
+        for text in ["", "#L1", "/a.md", "book/"] {
             let error = serde_json::from_value::<Ref>(text.into()).unwrap_err().to_string();
             assert!(error.contains("names no file of a manual"), "{error}");
         }

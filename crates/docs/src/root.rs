@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::sync::LazyLock;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -24,7 +24,9 @@ const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBL
 /// and the use.
 #[derive(Debug)]
 pub(crate) struct Root {
-    dir: OwnedFd,
+    pub(crate) path: PathBuf,
+    /// Unset as long as the directory does not exist.
+    dir: OnceLock<OwnedFd>,
     /// The system cannot resolve a whole path safely, so it is opened name by name.
     by_steps: bool,
 }
@@ -94,45 +96,45 @@ pub(crate) struct Entry {
 impl Root {
     /// Opens the directory itself; links in its path are followed only here.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let dir = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let mut root = Self { dir, by_steps: false };
-        // Missing on old systems, forbidden in some sandboxes.
-        root.by_steps = root.open_beneath(".", OFlags::DIRECTORY, Mode::empty()).is_err();
+        let root = Self::open_later(path)?;
+        root.dir()?;
         Ok(root)
     }
 
-    /// A second handle of the same directory.
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { dir: self.dir.try_clone()?, by_steps: self.by_steps })
+    /// A directory that the first write creates if it does not exist. Until then it is empty.
+    pub(crate) fn open_later(path: &Path) -> io::Result<Self> {
+        let by_steps = open_beneath(rustix::fs::CWD, ".", OFlags::DIRECTORY, Mode::empty()).is_err();
+        Ok(Self { path: std::path::absolute(path)?, dir: OnceLock::new(), by_steps })
     }
 
-    /// Whether this directory is `other` or below it. An error includes how many folders above this one it
-    /// concerns.
-    pub(crate) fn is_within(&self, other: &Self) -> Result<bool, (usize, io::Error)> {
-        // Only for traversal, which needs no read permission.
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        const STEP: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+    fn dir(&self) -> io::Result<&OwnedFd> {
+        if let Some(dir) = self.dir.get() {
+            return Ok(dir);
+        }
+        let dir = rustix::fs::open(&self.path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(self.dir.get_or_init(|| dir))
+    }
 
-        let mut above = 0;
-        let mut climb = || -> io::Result<bool> {
-            let identity = |dir: &OwnedFd| rustix::fs::fstat(dir).map(|stat| identity(&stat));
-            let wanted = identity(&other.dir)?;
-            let mut dir = self.dir.try_clone()?;
-            loop {
-                let here = identity(&dir)?;
-                if here == wanted {
-                    return Ok(true);
-                }
-                above += 1;
-                dir = rustix::fs::openat(&dir, "..", STEP, Mode::empty())?;
-                if identity(&dir)? == here {
-                    return Ok(false);
-                }
-            }
-        };
-        climb().map_err(|error| (above, error))
+    /// Whether the directory exists.
+    pub(crate) fn exists(&self) -> io::Result<bool> {
+        match self.dir() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates the directory if it does not exist.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the path is set when the server starts; calls cannot change it"
+    )]
+    fn make(&self) -> io::Result<()> {
+        if self.exists()? {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&self.path)?;
+        self.path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
     }
 
     /// What of a path lies below a folder, whether the path names the folder as given or as the file system also knows
@@ -174,6 +176,7 @@ impl Root {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return Ok(NewFolder { dir: opened?, made: Vec::new() }),
         }
+        self.make()?;
         let mut folder = NewFolder { dir: self.folder(None)?, made: Vec::new() };
         for name in path.into_iter().flat_map(RelPath::names) {
             match rustix::fs::mkdirat(&folder.dir, name, Mode::from_raw_mode(0o777)) {
@@ -192,6 +195,9 @@ impl Root {
     /// The regular files and folders in a folder, sorted by name. Links, devices and names that callers could
     /// not use are left out.
     pub(crate) fn list(&self, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
+        if path.is_none() && !self.exists()? {
+            return Ok(Vec::new());
+        }
         list_in(self.folder(path)?.as_fd(), path)
     }
 
@@ -210,6 +216,9 @@ impl Root {
 
     /// Visits all folders and regular files below a folder, sorted by path.
     pub(crate) fn visit(&self, from: Option<&RelPath>, visitor: &mut impl Visitor) -> io::Result<()> {
+        if from.is_none() && !self.exists()? {
+            return Ok(());
+        }
         let look = |path: Option<&RelPath>, visitor: &mut dyn Visitor| -> io::Result<_> {
             let folder = self.folder(path)?;
             visitor.enter(folder.as_fd(), path);
@@ -236,28 +245,30 @@ impl Root {
     fn open_at(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         #[cfg(test)]
         tests::OPENED.set(tests::OPENED.get() + 1);
+        let dir = self.dir()?.as_fd();
         let opened = if self.by_steps {
-            open_by_steps(self.dir.as_fd(), path, flags, mode)
+            open_by_steps(dir, path, flags, mode)
         } else {
-            self.open_beneath(path, flags, mode)
+            open_beneath(dir, path, flags, mode)
         };
         Ok(opened?)
     }
+}
 
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn open_beneath(&self, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        use rustix::fs::ResolveFlags;
+/// Missing on old systems, forbidden in some sandboxes.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn open_beneath(dir: BorrowedFd<'_>, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::ResolveFlags;
 
-        // Not `NOFOLLOW`: a link at the end of the path would be reported as not a folder instead of as a
-        // link.
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(&self.dir, path, flags | ALWAYS, mode, resolve)
-    }
+    // Not `NOFOLLOW`: a link at the end of the path would be reported as not a folder instead of as a
+    // link.
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(dir, path, flags | ALWAYS, mode, resolve)
+}
 
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    fn open_beneath(&self, _: &str, _: OFlags, _: Mode) -> rustix::io::Result<OwnedFd> {
-        Err(Errno::NOSYS)
-    }
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn open_beneath(_: BorrowedFd<'_>, _: &str, _: OFlags, _: Mode) -> rustix::io::Result<OwnedFd> {
+    Err(Errno::NOSYS)
 }
 
 /// Receives the entries below a folder.
@@ -481,35 +492,5 @@ pub(crate) mod tests {
         assert_eq!(fs::read_dir(dir.path().join("old")).unwrap().count(), 0);
         root.make_folder(Some(&path("old/a/b"))).unwrap().keep();
         assert!(dir.path().join("old/a/b").is_dir());
-    }
-
-    #[test]
-    fn folders_above_a_root_need_not_be_readable() {
-        use std::os::unix::fs::PermissionsExt as _;
-
-        if rustix::process::geteuid().is_root() {
-            return toolbridge_scripted::report_skipped("root may read every folder");
-        }
-        let dir = tempfile::TempDir::new().unwrap();
-        let above = dir.path().join("above");
-        fs::create_dir_all(above.join("a")).unwrap();
-        fs::create_dir(above.join("b")).unwrap();
-        fs::set_permissions(&above, fs::Permissions::from_mode(0o311)).unwrap();
-        let [one, other] = ["a", "b"].map(|name| Root::open(&above.join(name)).unwrap());
-        let outcome = one.is_within(&other);
-        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(!outcome.unwrap());
-    }
-
-    #[test]
-    fn a_root_knows_what_it_lies_in() {
-        let dir = tempfile::TempDir::new().unwrap();
-        fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        fs::create_dir(dir.path().join("c")).unwrap();
-        let open = |name: &str| Root::open(&dir.path().join(name)).unwrap();
-        assert!(open("a/b").is_within(&open("a")).unwrap());
-        assert!(open("a").is_within(&open("a")).unwrap());
-        assert!(!open("a").is_within(&open("a/b")).unwrap());
-        assert!(!open("c").is_within(&open("a")).unwrap());
     }
 }

@@ -88,29 +88,11 @@ impl Call<'_> {
     }
 }
 
-/// A tool that changes nothing.
-fn reads<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Entry
-where
-    I: DeserializeOwned + JsonSchema + 'static,
-    O: Serialize + 'static,
-{
-    Entry { tool: tool(name, title, description, run).read_only(), reads: true }
-}
-
-/// A tool that may overwrite something.
-fn writes<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Entry
-where
-    I: DeserializeOwned + JsonSchema + 'static,
-    O: Serialize + 'static,
-{
-    // By the protocol's defaults a tool changes something and may destroy it.
-    Entry { tool: tool(name, title, description, run), reads: false }
-}
-
 /// A handler.
 type Run<I, O> = fn(&Call<'_>, &I) -> Result<O, Refusal>;
 
-fn tool<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Tool
+/// A tool that may overwrite something.
+fn writes<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Entry
 where
     I: DeserializeOwned + JsonSchema + 'static,
     O: Serialize + 'static,
@@ -139,7 +121,17 @@ where
     let nullable: &[_] = if name.starts_with("bridge_") { &["limits", "from_ref"] } else { &["ref"] };
     let arguments = short(shown_schema::<I>(), nullable, false);
     // Unchecked: `decode` refuses wrong arguments with messages of its own.
-    Tool::raw(name, description, arguments, handler).unchecked().title(title).open_world(false)
+    let tool = Tool::raw(name, description, arguments, handler).unchecked().title(title).open_world(false);
+    Entry { tool, reads: false }
+}
+
+/// A tool that changes nothing.
+fn reads<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Entry
+where
+    I: DeserializeOwned + JsonSchema + 'static,
+    O: Serialize + 'static,
+{
+    Entry { tool: writes(name, title, description, run).tool.read_only(), reads: true }
 }
 
 /// The tool with an output schema. Only the bridges have one: a model sees the answers but not their schemas.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use serde_json::json;
@@ -22,7 +23,7 @@ const SYSTEM: &str = ".system";
 /// The folder for copies and notes.
 #[derive(Debug)]
 pub(crate) struct Vault {
-    pub(crate) root: Root,
+    pub(crate) root: Arc<Root>,
     pub(crate) hard: HardLimits,
     /// Contains only notes named by date, which are append-only.
     pub(crate) daily: Option<RelPath>,
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn a_new_text_that_could_not_be_read_is_not_written() {
         let dir = tempfile::TempDir::new().unwrap();
-        let root = Root::open(dir.path()).unwrap();
+        let root = Arc::new(Root::open(dir.path()).unwrap());
         let vault = Vault { root, hard: HardLimits::default(), daily: None };
         let content = "x".repeat(usize::try_from(MAX_SOURCE_BYTES).unwrap() + 1);
         let path = vault.destination("a.md", Mode::Overwrite).unwrap();

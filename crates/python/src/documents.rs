@@ -15,7 +15,7 @@ use crate::log;
 /// The logger for the lines about calls.
 const LOGGER: &str = "toolbridge.documents";
 
-/// Tools over two folders: manuals, which are read-only, and a vault, which is written to.
+/// Tools over two folders, manuals, which are read-only, and a vault, which is written to; or over a single folder of notes.
 ///
 /// A model finds a section and has it copied. The text is copied inside the native module: neither the model
 /// nor Python sees it. Pass it to `Session(…)`; to an agent or a request with
@@ -23,9 +23,12 @@ const LOGGER: &str = "toolbridge.documents";
 /// Each call is logged as one line of JSON by the logger `toolbridge.documents`.
 ///
 /// Args:
-///     workspace: The folder that contains the two others; the current directory by default.
+///     workspace: The folder that contains the two others; the current directory by default. If it is named, and has no
+///         folder `manuals`, it is a single folder of notes, which is read and written: each folder in it is a manual, and
+///         its own notes are in the manual `.`.
 ///     manuals: The manuals, `<manuals>/<manual_id>/…`; `manuals` in the workspace by default.
-///     vault: The folder that copies are written to; `vault` in the workspace by default.
+///     vault: The folder that copies are written to; `vault` in the workspace by default. The first write creates it if it
+///         does not exist.
 ///     daily: The folder of the vault that takes only daily notes, `YYYY-MM-DD.md`, which can only be appended to; `daily` by
 ///         default, `"off"` for none.
 ///     `allow_file_scope`: Whether whole `.md` files may be read or copied, by calls that set `allow_file`.

@@ -118,7 +118,7 @@ impl Work<'_> {
         if !refusal.is_lasting {
             self.again.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
         }
-        if let Ok(Some(entry)) = self.manuals.root().entry(path) {
+        if let Ok(Some(entry)) = self.manuals.root.entry(path) {
             let file = NewFile {
                 path: path.as_str().to_owned(),
                 mark: Mark::from(&entry.stamp),

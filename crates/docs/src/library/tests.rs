@@ -39,7 +39,15 @@ impl Desk {
             fs::write(path, text).unwrap();
         }
         let root = Root::open(&dir.path().join("manuals")).unwrap();
-        Self { manuals: Manuals::new(root, HardLimits::default(), true), dir }
+        Self {
+            manuals: Manuals {
+                root: Arc::new(root),
+                hard: HardLimits::default(),
+                allow_file_scope: true,
+                has_top: false,
+            },
+            dir,
+        }
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -75,7 +83,7 @@ impl Desk {
     /// Waits until later changes are visible in the files' stamps: unsettled files are read again at the next
     /// start.
     fn settle(&self) {
-        while !self.manuals.root().walk(None).unwrap().iter().all(|entry| entry.stamp.is_settled()) {
+        while !self.manuals.root.walk(None).unwrap().iter().all(|entry| entry.stamp.is_settled()) {
             std::thread::yield_now();
         }
     }

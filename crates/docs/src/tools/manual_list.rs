@@ -22,7 +22,8 @@ struct Item {
 }
 
 pub(super) fn tool() -> Entry {
-    reads("manual_list", "List manuals", "Lists the manuals. Start here, or with `manual_find`.", run)
+    let description = "Lists the manuals. Start here, or with `manual_find`. If manuals and vault are one folder, `.` has the notes at its top.";
+    reads("manual_list", "List manuals", description, run)
 }
 
 fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, Refusal> {

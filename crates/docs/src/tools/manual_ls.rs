@@ -9,7 +9,6 @@ use super::{Call, Entry, reads};
 use crate::arguments::Count;
 use crate::format::Format;
 use crate::limit::{MAX_SOURCE_BYTES, page};
-use crate::path::RelPath;
 use crate::refusal::Refusal;
 
 #[derive(Deserialize, JsonSchema)]
@@ -55,7 +54,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let manuals = &call.shared.manuals;
     let manual = arguments.manual_id.as_deref().map(|id| manuals.manual(id)).transpose()?;
     // With the manual's id, because a page may list all manuals.
-    let after = arguments.after.as_deref().map(RelPath::parse).transpose()?;
+    let after = arguments.after.as_deref().map(|after| manuals.file(after)).transpose()?;
     let most = page(arguments.limit);
     let mut answer = Answer { items: Vec::new(), next: None, left_out: BTreeMap::new() };
     for entry in manuals.walk(manual.as_ref())? {

@@ -50,14 +50,11 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let is_gone = || call.context.is_cancelled();
     let Found { items, total } = call.shared.note_search.find(&call.shared.notes, &request, &is_gone)?;
     let item = |hit: Hit| {
-        let (path, line) = match hit.reference {
-            HitRef::Short(reference) => {
-                let (path, spot) = Spot::split(&reference);
-                (path.to_owned(), spot.line)
-            }
-            HitRef::Full(reference) => (reference.path, reference.start_line),
-        };
-        Item { path, line, title: hit.title, within: hit.within, snippet: hit.snippet }
+        let HitRef::Short(reference) = hit.reference else { unreachable!("`full` is not set") };
+        let (path, spot) = Spot::split(&reference);
+        // Notes at the top are in the manual `.`.
+        let path = path.strip_prefix("./").unwrap_or(path).to_owned();
+        Item { path, line: spot.line, title: hit.title, within: hit.within, snippet: hit.snippet }
     };
     Ok(Answer { items: items.into_iter().map(item).collect(), total })
 }

@@ -71,6 +71,7 @@ fn has_bytes(vault: &Vault, path: &RelPath, bytes: &[u8]) -> bool {
 mod tests {
     use std::fs;
     use std::path::Path;
+    use std::sync::Arc;
 
     use rustix::io::Errno;
 
@@ -104,7 +105,7 @@ mod tests {
     }
 
     fn open(dir: &Path) -> Vault {
-        Vault { root: Root::open(dir).unwrap(), hard: HardLimits::default(), daily: None }
+        Vault { root: Arc::new(Root::open(dir).unwrap()), hard: HardLimits::default(), daily: None }
     }
 
     /// Every file below a folder with its text, sorted.

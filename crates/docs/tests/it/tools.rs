@@ -292,7 +292,10 @@ fn arguments_that_do_not_fit_are_invalid_parameter_and_are_named() {
         ),
         (with("/mode", json!(null)), "`mode`"),
         (with("/to_path", json!(7)), "`to_path`: invalid type: integer `7`, expected a string"),
-        (with("/from_ref", json!("a.md")), "`from_ref`"),
+        (
+            with("/from_ref", json!("a.md")),
+            "`a.md` names no file of a manual; give a reference such as `\"book/",
+        ),
         (
             with("/from_ref/target", json!("vault")),
             "`from_ref.target`: unknown variant `vault`, expected `manual`",

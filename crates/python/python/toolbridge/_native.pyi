@@ -97,7 +97,7 @@ class Call:
 
 @final
 class Documents:
-    """Tools over two folders: manuals, which are read-only, and a vault, which is written to."""
+    """Tools over two folders, manuals (read-only) and a vault, or over a single folder of notes."""
 
     def __new__(
         cls,
