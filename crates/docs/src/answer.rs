@@ -166,9 +166,6 @@ pub(crate) struct Found {
     pub(crate) items: Vec<Hit>,
     /// How many sections have one of the words.
     pub(crate) total: usize,
-    /// If nothing was found: titles that look like the query.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) suggestions: Option<Vec<String>>,
 }
 
 /// What was really applied.
@@ -309,9 +306,6 @@ pub(crate) struct NotesFound {
     pub(crate) items: Vec<NoteHit>,
     /// How many sections have one of the words.
     pub(crate) total: usize,
-    /// If nothing was found: titles that look like the query.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) suggestions: Option<Vec<String>>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

@@ -6,7 +6,6 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::cache::{self, Cache};
 use crate::documents::{Documents, Shared};
 use crate::error::DocsError;
 use crate::find::Search;
@@ -20,7 +19,6 @@ use crate::vault::Vault;
 use crate::write;
 
 const EXPECTED_BOOL: &str = "`true`, `false`, `1` or `0`";
-const EXPECTED_OUTSIDE: &str = "a folder outside of the manuals and the vault";
 const EXPECTED_DAILY: &str = "`off` or a relative path of plain names, such as `journal`";
 const EXPECTED_COUNT: &str = "a whole number from 1 upwards";
 
@@ -39,14 +37,13 @@ pub struct DocumentsBuilder {
     read_only: bool,
     hard: HardLimits,
     log: Log,
-    cache: cache::Place,
     daily: Option<String>,
 }
 
 impl DocumentsBuilder {
-    /// Reads the settings from the environment: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`, `DOCS_CACHE`,
-    /// `DOCS_DAILY`, `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. A
-    /// variable that is unset or empty leaves the default.
+    /// Reads the settings from the environment: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`, `DOCS_DAILY`,
+    /// `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. A variable that is
+    /// unset or empty leaves the default.
     ///
     /// # Errors
     ///
@@ -66,11 +63,6 @@ impl DocumentsBuilder {
             workspace: get("WORKSPACE_ROOT").map(Into::into),
             manuals: get("MANUALS_ROOT").map(Into::into),
             vault: get("VAULT_ROOT").map(Into::into),
-            cache: match get("DOCS_CACHE") {
-                None => cache::Place::Usual,
-                Some(off) if off == "off" => cache::Place::Nowhere,
-                Some(dir) => cache::Place::Named(dir.into()),
-            },
             ..Self::default()
         };
         let Self { allow_file_scope, hard, log, daily, .. } = &mut builder;
@@ -106,21 +98,6 @@ impl DocumentsBuilder {
     /// The folder that copies are written to; `vault` in the workspace by default.
     pub fn vault(mut self, dir: impl Into<PathBuf>) -> Self {
         self.vault = Some(dir.into());
-        self
-    }
-
-    /// The folder that stores the index of the manuals, so that the next start need not read them all. It
-    /// must be outside of manuals and vault, is created if missing, and its content may be deleted at any
-    /// time. The default is `toolbridge` in the user's cache folder (`XDG_CACHE_HOME`, or `~/.cache`); there
-    /// only indexes larger than 4 MB are stored.
-    pub fn cache(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.cache = cache::Place::Named(dir.into());
-        self
-    }
-
-    /// Keeps the index in memory only.
-    pub fn without_cache(mut self) -> Self {
-        self.cache = cache::Place::Nowhere;
         self
     }
 
@@ -257,44 +234,16 @@ impl DocumentsBuilder {
             path: vault_path.clone(),
             source,
         })?;
-        let cache = self.place_cache(&manuals_path, &[&manuals, &vault])?;
         let vault = Vault::new(vault, self.hard, daily);
         let shared = Shared {
             notes: Manuals::of_vault(notes, self.hard),
             note_search: Search::default(),
             manuals: Manuals::new(manuals, self.hard, self.allow_file_scope),
             vault,
-            search: Search::new(cache),
+            search: Search::default(),
             log: self.log,
         };
         Ok(Documents::new(shared, self.read_only))
-    }
-}
-
-impl DocumentsBuilder {
-    /// The index's location. It is never inside one of the roots, where models could read or write it.
-    fn place_cache(&self, manuals: &Path, roots: &[&Root]) -> Result<Option<Cache>, DocsError> {
-        let is_named = matches!(self.cache, cache::Place::Named(_));
-        let Some(folder) = self.cache.folder(|name| std::env::var_os(name)) else { return Ok(None) };
-        let Ok(folder) = std::path::absolute(folder) else { return Ok(None) };
-        // Missing folders are created below the nearest one that exists, so check that one.
-        let nearest = folder.ancestors().find_map(|path| Root::open(path).ok());
-        // If this cannot be determined, assume it is inside and do not store the index.
-        let is_within =
-            |root: &&Root| nearest.as_ref().is_none_or(|nearest| nearest.is_within(root).unwrap_or(true));
-        if roots.iter().any(is_within) {
-            if is_named {
-                let value = folder.display().to_string();
-                return Err(DocsError::InvalidSetting { name: "cache", value, expected: EXPECTED_OUTSIDE });
-            }
-            return Ok(None);
-        }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "only to distinguish the indexes of several roots, which are set when the server starts"
-        )]
-        let manuals = std::fs::canonicalize(manuals).ok();
-        Ok(manuals.map(|manuals| Cache::new(folder, &manuals, is_named)))
     }
 }
 

@@ -15,8 +15,7 @@
 //! Read the files in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs`
 //! (reading files that may change), `section.rs`, `format.rs` and `print.rs` (what a section is, and how it
 //! is recognised), `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`,
-//! `watch.rs`, `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`,
-//! `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs`, `range.rs`, `note.rs` and
+//! `find.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs`, `range.rs`, `note.rs` and
 //! `trash.rs` (the vault), `copy.rs` (copying), `tools.rs` (the tool descriptions).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read the disk as other programs do"))]
 
@@ -27,7 +26,6 @@ mod answer;
 mod arguments;
 mod attributes;
 mod builder;
-mod cache;
 mod copy;
 mod disk;
 mod documents;
@@ -37,7 +35,6 @@ mod find;
 mod fold;
 mod format;
 mod index;
-mod library;
 mod limit;
 mod lock;
 mod log;
@@ -56,7 +53,6 @@ mod term;
 mod tools;
 mod trash;
 mod vault;
-mod watch;
 mod write;
 
 pub use builder::DocumentsBuilder;

@@ -330,11 +330,11 @@ impl Manuals {
         Ok(usable.filter_map(|entry| Format::of(&entry.path).map(|format| (entry, format))).collect())
     }
 
-    /// Fails if there is no such manual.
-    pub(crate) fn check_manual(&self, manual_id: &str) -> Result<(), Refusal> {
+    /// The folder of a manual; fails if there is no such manual.
+    pub(crate) fn check_manual(&self, manual_id: &str) -> Result<RelPath, Refusal> {
         let manual = RelPath::parse_name("manual_id", manual_id)?;
         match self.root.folder(Some(&manual)) {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(manual),
             Err(error) => Err(Refusal::system(manual_id, &error)),
         }
     }
@@ -356,7 +356,7 @@ impl Manuals {
         self.outlines.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
-    fn outline(&self, source: Source) -> Result<Arc<Outline>, Refusal> {
+    pub(crate) fn outline(&self, source: Source) -> Result<Arc<Outline>, Refusal> {
         match self.known_outline(&source) {
             Some(outline) => Ok(outline),
             None => Ok(self.parse(source)?.1),

@@ -97,7 +97,7 @@ pub(crate) fn find(
 ) -> Result<NotesFound, Refusal> {
     let VaultFind { query, limit } = request;
     let request = ManualFind { query: query.clone(), manual_id: None, limit: *limit, full: None };
-    let Found { items, total, suggestions } = search.find(notes, &request, is_gone)?;
+    let Found { items, total } = search.find(notes, &request, is_gone)?;
     let hit = |hit: Hit| {
         let (path, line) = match hit.reference {
             HitRef::Short(reference) => {
@@ -108,7 +108,7 @@ pub(crate) fn find(
         };
         NoteHit { path, line, title: hit.title, within: hit.within, snippet: hit.snippet }
     };
-    Ok(NotesFound { items: items.into_iter().map(hit).collect(), total, suggestions })
+    Ok(NotesFound { items: items.into_iter().map(hit).collect(), total })
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Stamp {
         }
     }
 
-    /// The part that another process can compare: device numbers change when the system restarts.
+    /// All but the device, in less memory.
     pub(crate) fn numbers(&self) -> [i64; 4] {
         let nanos = |(seconds, nanos): (i128, i128)| i64::try_from(seconds * 1_000_000_000 + nanos);
         let times = [self.modified, self.changed].map(|time| nanos(time).unwrap_or_default());
@@ -195,47 +195,31 @@ impl Root {
         list_in(self.folder(path)?.as_fd(), path)
     }
 
-    /// The entry at a path, if it is a regular file or a folder.
-    pub(crate) fn entry(&self, path: &RelPath) -> io::Result<Option<Entry>> {
-        let folder = self.folder(path.split().0.as_ref())?;
-        Ok(look_at_each(folder.as_fd(), vec![path.clone()])?.pop())
-    }
-
     /// All regular files below a folder, sorted by path. Folders that cannot be opened are left out.
     pub(crate) fn walk(&self, from: Option<&RelPath>) -> io::Result<Vec<Entry>> {
         let mut files = Vec::new();
-        self.visit(from, &mut files)?;
+        self.visit(from, &mut |file| files.push(file))?;
         Ok(files)
     }
 
-    /// Visits all folders and regular files below a folder, sorted by path.
-    pub(crate) fn visit(&self, from: Option<&RelPath>, visitor: &mut impl Visitor) -> io::Result<()> {
-        let look = |path: Option<&RelPath>, visitor: &mut dyn Visitor| -> io::Result<_> {
-            let folder = self.folder(path)?;
-            visitor.enter(folder.as_fd(), path);
-            Ok(list_in(folder.as_fd(), path)?.into_iter().rev())
-        };
+    /// Visits all regular files below a folder, sorted by path. Folders that cannot be opened are left out.
+    pub(crate) fn visit(&self, from: Option<&RelPath>, each: &mut dyn FnMut(Entry)) -> io::Result<()> {
         // A stack: the next entry is at the end.
-        let mut left: Vec<_> = look(from, visitor)?.collect();
+        let mut left: Vec<_> = self.list(from)?.into_iter().rev().collect();
         while let Some(entry) = left.pop() {
             if !entry.is_dir {
-                visitor.file(entry);
+                each(entry);
                 continue;
             }
-            match look(Some(&entry.path), visitor) {
-                Ok(entries) => left.extend(entries),
-                Err(error) => {
-                    tracing::debug!(folder = entry.path.as_str(), %error, "folder left out");
-                    visitor.miss(entry.path);
-                }
+            match self.list(Some(&entry.path)) {
+                Ok(entries) => left.extend(entries.into_iter().rev()),
+                Err(error) => tracing::debug!(folder = entry.path.as_str(), %error, "folder left out"),
             }
         }
         Ok(())
     }
 
     fn open_at(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-        #[cfg(test)]
-        tests::OPENED.set(tests::OPENED.get() + 1);
         let opened = if self.by_steps {
             open_by_steps(self.dir.as_fd(), path, flags, mode)
         } else {
@@ -257,23 +241,6 @@ impl Root {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     fn open_beneath(&self, _: &str, _: OFlags, _: Mode) -> rustix::io::Result<OwnedFd> {
         Err(Errno::NOSYS)
-    }
-}
-
-/// Receives the entries below a folder.
-pub(crate) trait Visitor {
-    /// A folder, before its entries are read.
-    fn enter(&mut self, _folder: BorrowedFd<'_>, _path: Option<&RelPath>) {}
-
-    fn file(&mut self, file: Entry);
-
-    /// A folder that could not be read.
-    fn miss(&mut self, _path: RelPath) {}
-}
-
-impl Visitor for Vec<Entry> {
-    fn file(&mut self, file: Entry) {
-        self.push(file);
     }
 }
 
@@ -408,22 +375,11 @@ impl Drop for NewFolder {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::cell::Cell;
+mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
-
-    thread_local! {
-        pub(super) static OPENED: Cell<usize> = const { Cell::new(0) };
-    }
-
-    /// How many files and folders this thread has opened so far.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn opened() -> usize {
-        OPENED.get()
-    }
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text).unwrap()

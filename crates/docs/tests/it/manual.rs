@@ -686,7 +686,6 @@ fn a_title_is_one_short_line_in_every_answer() {
     check(&client.copy("a.md", 1, "x.md", "overwrite")["title"]);
     check(&client.ok("manual_find", &json!({ "query": "words" }))["items"][0]["title"]);
     check(&client.ok("vault_find", &json!({ "query": "words" }))["items"][0]["title"]);
-    check(&client.ok("manual_find", &json!({ "query": "somewordsofalongparagrph" }))["suggestions"][0]);
     check(&client.ok("manual_toc", &json!({ "manual_id": "m", "full": true }))["items"][0]["title"]);
     let toc = client.ok("manual_toc", &json!({ "manual_id": "m" }));
     let outline = client.ok("vault_read", &json!({ "path": "a.md", "outline": true }));
