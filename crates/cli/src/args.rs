@@ -123,8 +123,8 @@ It ends on SIGINT, SIGTERM or SIGHUP, and on stdin and stdout when its client di
   toolbridge docs --init --workspace ~/library    create ~/library/manuals (with an example) and ~/library/vault
 
 Flags take precedence over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
-HARD_MAX_CHARS, HARD_MAX_COPY_CHARS, DOCS_CACHE, DOCS_DAILY and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains
-text of a document.")]
+HARD_MAX_CHARS, HARD_MAX_COPY_CHARS, DOCS_DAILY and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains text of a
+document.")]
     Docs(DocsArgs),
     /// Check the installation: the CLI, the temporary directory, the bridge
     #[command(after_help = "Examples:
@@ -398,9 +398,6 @@ pub(crate) struct DocsArgs {
     /// How many characters a call may copy, and copies if it sets no limit [default: as for reading, 8000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_copy_chars: Option<usize>,
-    /// Where the index of the manuals is kept; `off` for nowhere [default: `toolbridge` in ~/.cache, if it is large]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cache: Option<PathBuf>,
     /// Which calls are logged to stderr: `error`, `warn` or `info` [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,

@@ -51,11 +51,7 @@ fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
         hard_max_copy_chars = args.hard_max_copy_chars,
         log_level = args.log_level,
     }
-    Ok(match &args.cache {
-        None => builder,
-        Some(off) if off.as_os_str() == "off" => builder.without_cache(),
-        Some(dir) => builder.cache(dir),
-    })
+    Ok(builder)
 }
 
 /// The settings for the two folders.

@@ -6,7 +6,6 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::cache::{self, Cache};
 use crate::documents::{Documents, Shared};
 use crate::error::DocsError;
 use crate::find::Search;
@@ -20,7 +19,6 @@ use crate::vault::Vault;
 use crate::write;
 
 const EXPECTED_BOOL: &str = "`true`, `false`, `1` or `0`";
-const EXPECTED_OUTSIDE: &str = "a folder outside of the manuals and the vault";
 const EXPECTED_DAILY: &str = "`off` or a relative path of plain names, such as `journal`";
 const EXPECTED_COUNT: &str = "a whole number from 1 upwards";
 
@@ -39,14 +37,13 @@ pub struct DocumentsBuilder {
     read_only: bool,
     hard: HardLimits,
     log: Log,
-    cache: cache::Place,
     daily: Option<String>,
 }
 
 impl DocumentsBuilder {
-    /// Reads the settings from the environment: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`, `DOCS_CACHE`,
-    /// `DOCS_DAILY`, `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. A
-    /// variable that is unset or empty leaves the default.
+    /// Reads the settings from the environment: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`, `DOCS_DAILY`,
+    /// `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. A variable that is
+    /// unset or empty leaves the default.
     ///
     /// # Errors
     ///
@@ -66,11 +63,6 @@ impl DocumentsBuilder {
             workspace: get("WORKSPACE_ROOT").map(Into::into),
             manuals: get("MANUALS_ROOT").map(Into::into),
             vault: get("VAULT_ROOT").map(Into::into),
-            cache: match get("DOCS_CACHE") {
-                None => cache::Place::Usual,
-                Some(off) if off == "off" => cache::Place::Nowhere,
-                Some(dir) => cache::Place::Named(dir.into()),
-            },
             ..Self::default()
         };
         let Self { allow_file_scope, hard, log, daily, .. } = &mut builder;
@@ -108,21 +100,6 @@ impl DocumentsBuilder {
     /// not exist.
     pub fn vault(mut self, dir: impl Into<PathBuf>) -> Self {
         self.vault = Some(dir.into());
-        self
-    }
-
-    /// The folder that stores the index of the manuals, so that the next start need not read them all. It
-    /// must be outside of manuals and vault, is created if missing, and its content may be deleted at any
-    /// time. The default is `toolbridge` in the user's cache folder (`XDG_CACHE_HOME`, or `~/.cache`); there
-    /// only indexes larger than 4 MB are stored.
-    pub fn cache(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.cache = cache::Place::Named(dir.into());
-        self
-    }
-
-    /// Keeps the index in memory only.
-    pub fn without_cache(mut self) -> Self {
-        self.cache = cache::Place::Nowhere;
         self
     }
 
@@ -253,7 +230,6 @@ impl DocumentsBuilder {
             value: shown(daily),
             expected: EXPECTED_DAILY,
         })?;
-        let (manuals_path, _) = self.two_folders();
         let (manuals, vault) = match self.single_folder() {
             Some(folder) => {
                 let root = Arc::new(open_root("notes", &folder)?);
@@ -262,11 +238,10 @@ impl DocumentsBuilder {
             None => self.open_two()?,
         };
         let has_top = Arc::ptr_eq(&manuals, &vault);
-        let cache = self.place_cache(&manuals_path, &[&manuals, &vault])?;
         let (hard, allow_file_scope) = (self.hard, self.allow_file_scope);
         let notes = Manuals { root: Arc::clone(&vault), hard, allow_file_scope: false, has_top: true };
         let manuals = Arc::new(Manuals { root: manuals, hard, allow_file_scope, has_top });
-        let search = Arc::new(Search::new(cache));
+        let search = Arc::new(Search::default());
         let (notes, note_search) = if has_top {
             (Arc::clone(&manuals), Arc::clone(&search))
         } else {
@@ -287,29 +262,6 @@ impl DocumentsBuilder {
             return Err(DocsError::OverlappingRoots { manuals: manuals_path, vault: vault_path });
         }
         Ok((Arc::new(manuals), Arc::new(vault)))
-    }
-}
-
-impl DocumentsBuilder {
-    /// The index's location. It is never inside one of the roots, where models could read or write it.
-    fn place_cache(&self, manuals: &Path, roots: &[&Root]) -> Result<Option<Cache>, DocsError> {
-        let is_named = matches!(self.cache, cache::Place::Named(_));
-        let Some(folder) = self.cache.folder(|name| std::env::var_os(name)) else { return Ok(None) };
-        let Ok(folder) = std::path::absolute(folder) else { return Ok(None) };
-        let is_within = |root: &&Root| place(&folder).starts_with(place(&root.path));
-        if roots.iter().any(is_within) {
-            if is_named {
-                let value = folder.display().to_string();
-                return Err(DocsError::InvalidSetting { name: "cache", value, expected: EXPECTED_OUTSIDE });
-            }
-            return Ok(None);
-        }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "only to distinguish the indexes of several roots, which are set when the server starts"
-        )]
-        let manuals = std::fs::canonicalize(manuals).ok();
-        Ok(manuals.map(|manuals| Cache::new(folder, &manuals, is_named)))
     }
 }
 

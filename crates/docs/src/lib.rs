@@ -16,9 +16,9 @@
 //! Read the files in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs`
 //! (reading files that may change), `section.rs`, `format.rs` and `print.rs` (what a section is, and how it
 //! is recognised), `reference.rs`, `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`,
-//! `watch.rs`, `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`,
-//! `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs` and `trash.rs` (the vault),
-//! `arguments.rs` and `tools.rs` (the tools, each in a file of its own below `tools/`).
+//! `find.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs`
+//! (writing), `vault.rs` and `trash.rs` (the vault), `arguments.rs` and `tools.rs` (the tools, each in a file of its own
+//! below `tools/`).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read the disk as other programs do"))]
 
 #[doc(hidden)]
@@ -27,7 +27,6 @@ pub mod fuzzing;
 mod arguments;
 mod attributes;
 mod builder;
-mod cache;
 mod disk;
 mod documents;
 mod error;
@@ -36,7 +35,6 @@ mod find;
 mod fold;
 mod format;
 mod index;
-mod library;
 mod limit;
 mod lock;
 mod log;
@@ -54,7 +52,6 @@ mod term;
 mod tools;
 mod trash;
 mod vault;
-mod watch;
 mod write;
 
 pub use builder::DocumentsBuilder;

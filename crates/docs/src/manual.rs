@@ -1,8 +1,6 @@
 //! The manuals: which files there are, and reading them.
 
 use std::fs::File;
-use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -128,13 +126,6 @@ impl Manuals {
         Ok(Source { file, stamp, path: path.clone(), format })
     }
 
-    /// Whether a file can be read, judging by its name and its size.
-    pub(crate) fn is_readable(&self, entry: &Entry) -> bool {
-        (self.has_top || !entry.path.below_first().is_empty())
-            && Format::of(&entry.path).is_some()
-            && entry.stamp.size <= MAX_SOURCE_BYTES
-    }
-
     /// All files below a folder, or of all manuals, sorted.
     pub(crate) fn walk(&self, folder: Option<&RelPath>) -> Result<Vec<Entry>, Refusal> {
         let failed = |error| Refusal::system(folder.map_or("manuals", RelPath::as_str), &error);
@@ -144,17 +135,15 @@ impl Manuals {
             return Ok(files);
         }
         let mut files = self.root.walk(folder).map_err(failed)?;
-        if folder.is_none() {
-            for entry in &mut files {
-                if entry.path.below_first().is_empty() && self.has_top {
-                    entry.path = RelPath::reserved(TOP).join(&entry.path);
-                }
+        if folder.is_none() && self.has_top {
+            for entry in files.iter_mut().filter(|entry| entry.path.below_first().is_empty()) {
+                entry.path = RelPath::reserved(TOP).join(&entry.path);
             }
-            // A file outside of all manuals has no reference.
-            files.retain(|entry| !entry.path.below_first().is_empty());
             // Files at the top were among the folders.
             files.sort_by(|one, other| one.path.cmp(&other.path));
         }
+        // A file outside of all manuals has no reference.
+        files.retain(|entry| !entry.path.below_first().is_empty());
         Ok(files)
     }
 
@@ -188,16 +177,6 @@ impl Manuals {
 }
 
 impl Source {
-    /// The text at these bytes; `None` if the file has changed since it was opened.
-    pub(crate) fn text_at(&self, range: Range<usize>) -> Option<String> {
-        let mut bytes = vec![0; range.len()];
-        self.file.read_exact_at(&mut bytes, range.start as u64).ok()?;
-        let is_unchanged = Stamp::of_file(&self.file).is_ok_and(|stamp| stamp == self.stamp);
-        // The range may end in the middle of a character.
-        let text = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
-        is_unchanged.then(|| text.to_owned())
-    }
-
     pub(crate) fn stamp(&self) -> Stamp {
         self.stamp
     }

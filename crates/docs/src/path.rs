@@ -79,11 +79,6 @@ impl RelPath {
         Self(path.to_owned())
     }
 
-    /// A path that was one before.
-    pub(crate) fn known(path: &str) -> Self {
-        Self(path.to_owned())
-    }
-
     /// A name found on disk; `None` if callers could not use it.
     pub(crate) fn child(parent: Option<&Self>, name: &str) -> Option<Self> {
         let is_plain =

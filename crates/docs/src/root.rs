@@ -3,10 +3,9 @@
 
 use std::fs::File;
 use std::io;
-use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -54,7 +53,7 @@ impl Stamp {
         }
     }
 
-    /// The part that another process can compare: device numbers change when the system restarts.
+    /// All but the device, in less memory.
     pub(crate) fn numbers(&self) -> [i64; 4] {
         let nanos = |(seconds, nanos): (i128, i128)| i64::try_from(seconds * 1_000_000_000 + nanos);
         let times = [self.modified, self.changed].map(|time| nanos(time).unwrap_or_default());
@@ -198,53 +197,42 @@ impl Root {
         if path.is_none() && !self.exists()? {
             return Ok(Vec::new());
         }
-        list_in(self.folder(path)?.as_fd(), path)
-    }
-
-    /// The entry at a path, if it is a regular file or a folder.
-    pub(crate) fn entry(&self, path: &RelPath) -> io::Result<Option<Entry>> {
-        let folder = self.folder(path.split().0.as_ref())?;
-        Ok(look_at_each(folder.as_fd(), vec![path.clone()])?.pop())
+        let folder = self.folder(path)?;
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let child = entry.file_name().to_str().ok().and_then(|name| RelPath::child(path, name));
+            if let Some(path) = child
+                && let Some(stat) = stat_name(folder.as_fd(), path.name())?
+                && let kind @ (FileType::RegularFile | FileType::Directory) =
+                    FileType::from_raw_mode(stat.st_mode)
+            {
+                entries.push(Entry { path, is_dir: kind == FileType::Directory, stamp: Stamp::of(&stat) });
+            }
+        }
+        entries.sort_unstable_by(|one, other| one.path.name().cmp(other.path.name()));
+        Ok(entries)
     }
 
     /// All regular files below a folder, sorted by path. Folders that cannot be opened are left out.
     pub(crate) fn walk(&self, from: Option<&RelPath>) -> io::Result<Vec<Entry>> {
         let mut files = Vec::new();
-        self.visit(from, &mut files)?;
+        // A stack: the next entry is at the end.
+        let mut left: Vec<_> = self.list(from)?.into_iter().rev().collect();
+        while let Some(entry) = left.pop() {
+            if !entry.is_dir {
+                files.push(entry);
+                continue;
+            }
+            match self.list(Some(&entry.path)) {
+                Ok(entries) => left.extend(entries.into_iter().rev()),
+                Err(error) => tracing::debug!(folder = entry.path.as_str(), %error, "folder left out"),
+            }
+        }
         Ok(files)
     }
 
-    /// Visits all folders and regular files below a folder, sorted by path.
-    pub(crate) fn visit(&self, from: Option<&RelPath>, visitor: &mut impl Visitor) -> io::Result<()> {
-        if from.is_none() && !self.exists()? {
-            return Ok(());
-        }
-        let look = |path: Option<&RelPath>, visitor: &mut dyn Visitor| -> io::Result<_> {
-            let folder = self.folder(path)?;
-            visitor.enter(folder.as_fd(), path);
-            Ok(list_in(folder.as_fd(), path)?.into_iter().rev())
-        };
-        // A stack: the next entry is at the end.
-        let mut left: Vec<_> = look(from, visitor)?.collect();
-        while let Some(entry) = left.pop() {
-            if !entry.is_dir {
-                visitor.file(entry);
-                continue;
-            }
-            match look(Some(&entry.path), visitor) {
-                Ok(entries) => left.extend(entries),
-                Err(error) => {
-                    tracing::debug!(folder = entry.path.as_str(), %error, "folder left out");
-                    visitor.miss(entry.path);
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn open_at(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-        #[cfg(test)]
-        tests::OPENED.set(tests::OPENED.get() + 1);
         let dir = self.dir()?.as_fd();
         let opened = if self.by_steps {
             open_by_steps(dir, path, flags, mode)
@@ -269,81 +257,6 @@ fn open_beneath(dir: BorrowedFd<'_>, path: &str, flags: OFlags, mode: Mode) -> r
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn open_beneath(_: BorrowedFd<'_>, _: &str, _: OFlags, _: Mode) -> rustix::io::Result<OwnedFd> {
     Err(Errno::NOSYS)
-}
-
-/// Receives the entries below a folder.
-pub(crate) trait Visitor {
-    /// A folder, before its entries are read.
-    fn enter(&mut self, _folder: BorrowedFd<'_>, _path: Option<&RelPath>) {}
-
-    fn file(&mut self, file: Entry);
-
-    /// A folder that could not be read.
-    fn miss(&mut self, _path: RelPath) {}
-}
-
-impl Visitor for Vec<Entry> {
-    fn file(&mut self, file: Entry) {
-        self.push(file);
-    }
-}
-
-fn list_in(folder: BorrowedFd<'_>, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(folder)? {
-        let entry = entry?;
-        let usable =
-            matches!(entry.file_type(), FileType::RegularFile | FileType::Directory | FileType::Unknown);
-        if usable && let Ok(name) = entry.file_name().to_str() {
-            names.extend(RelPath::child(path, name));
-        }
-    }
-    let mut entries = look_at(folder, names)?;
-    entries.sort_unstable_by(|one, other| one.path.name().cmp(other.path.name()));
-    Ok(entries)
-}
-
-/// Reads the metadata of every file; those that are gone, or are neither regular file nor folder, are left
-/// out.
-///
-/// In a large folder that is most of the work, so several threads share it.
-fn look_at(folder: BorrowedFd<'_>, mut paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
-    const SHARE: usize = 1000;
-    const MOST_THREADS: usize = 4;
-    // Cached, because determining it reads several system files.
-    static THREADS: LazyLock<usize> =
-        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS));
-
-    if paths.len() <= SHARE {
-        return look_at_each(folder, paths);
-    }
-    let share = paths.len().div_ceil(*THREADS).max(SHARE);
-    std::thread::scope(|scope| {
-        let mut others = Vec::new();
-        while paths.len() > share {
-            let part = paths.split_off(paths.len() - share);
-            others.push(scope.spawn(move || look_at_each(folder, part)));
-        }
-        let mut entries = look_at_each(folder, paths)?;
-        for other in others {
-            entries.extend(other.join().expect("looking at a file does not panic")?);
-        }
-        Ok(entries)
-    })
-}
-
-fn look_at_each(folder: BorrowedFd<'_>, paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
-    let mut entries = Vec::with_capacity(paths.len());
-    for path in paths {
-        let Some(stat) = stat_name(folder, path.name())? else { continue };
-        let is_dir = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => false,
-            FileType::Directory => true,
-            _ => continue,
-        };
-        entries.push(Entry { path, is_dir, stamp: Stamp::of(&stat) });
-    }
-    Ok(entries)
 }
 
 /// Opens name by name, each relative to the previous folder, never through a link.
@@ -419,22 +332,11 @@ impl Drop for NewFolder {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::cell::Cell;
+mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
-
-    thread_local! {
-        pub(super) static OPENED: Cell<usize> = const { Cell::new(0) };
-    }
-
-    /// How many files and folders this thread has opened so far.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn opened() -> usize {
-        OPENED.get()
-    }
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text).unwrap()

@@ -38,8 +38,6 @@ const LOGGER: &str = "toolbridge.documents";
 ///     `hard_max_chars`: The maximum number of characters that a call reads; 20,000 by default.
 ///     `hard_max_copy_chars`: The maximum number of characters per copy, and the default for copies that set no limit;
 ///         as for reading by default. Copied text costs no tokens, so this may be much larger.
-///     cache: The folder, outside of both, that stores the index of the manuals between runs; `False` for none. By
-///         default large indexes are stored in the user's cache folder.
 ///     `log_level`: Which calls are logged: `info` (all), `warn` (failed ones) or `error` (disk errors).
 ///     init: Whether to create missing folders, and an example manual if there is none.
 ///
@@ -50,13 +48,6 @@ pub(crate) struct Documents {
     source: toolbridge::docs::Documents,
     manuals: PathBuf,
     vault: PathBuf,
-}
-
-/// Whether, or in which folder, the index is stored between runs.
-#[derive(FromPyObject)]
-enum Cache {
-    Kept(bool),
-    Dir(PathBuf),
 }
 
 #[pymethods]
@@ -73,7 +64,6 @@ impl Documents {
         hard_max_sections = None,
         hard_max_chars = None,
         hard_max_copy_chars = None,
-        cache = None,
         log_level = None,
         init = false,
     ))]
@@ -89,7 +79,6 @@ impl Documents {
         hard_max_sections: Option<i64>,
         hard_max_chars: Option<i64>,
         hard_max_copy_chars: Option<i64>,
-        cache: Option<Cache>,
         log_level: Option<&str>,
         init: bool,
     ) -> Result<Self> {
@@ -103,11 +92,6 @@ impl Documents {
             hard_max_copy_chars.map(|most| count("hard_max_copy_chars", most)).transpose()?;
         let level = log_level.map(str::parse).transpose();
         let log_level = level.map_err(|error| invalid(format!("`log_level`: {error}")))?;
-        builder = match cache {
-            Some(Cache::Dir(dir)) => builder.cache(dir),
-            Some(Cache::Kept(false)) => builder.without_cache(),
-            Some(Cache::Kept(true)) | None => builder,
-        };
         set! { builder:
             workspace = workspace,
             manuals = manuals,

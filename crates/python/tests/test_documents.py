@@ -231,17 +231,6 @@ async def test_a_session_can_have_nothing_but_documents(workspace: Path) -> None
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION
 
 
-def test_the_index_is_kept_where_the_program_says(workspace: Path) -> None:
-    cache = workspace / "index"
-    documents = Documents(workspace, cache=cache)
-    with Session(documents, directory=workspace) as session, Bridge(session.mcp_config()) as bridge:
-        assert bridge.call("manual_find", query="descaling")["structuredContent"]["total"] == 1
-        soon(lambda: cache.is_dir() and any(cache.iterdir()))
-    with pytest.raises(InvalidRequestError, match="cache"):
-        Documents(workspace, cache=workspace / "vault" / "index")
-    Documents(workspace, cache=False)
-
-
 def test_a_folder_without_manuals_is_read_and_written(short_path: Path) -> None:
     (short_path / "Garden").mkdir()
     (short_path / "Garden/Pests.md").write_text("# Pests\n\nAphids.\n")

@@ -156,18 +156,6 @@ fn documents_can_be_shared_and_shown() {
 }
 
 #[test]
-fn an_index_is_never_kept_in_one_of_the_roots() {
-    let workspace = Workspace::with("# key\n");
-    for place in ["vault", "vault/deep/er", "manuals/m", "manuals"] {
-        let error = workspace.builder().cache(workspace.path(place)).open().unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains("`cache`") && said.contains("outside of the manuals and the vault"), "{said}");
-    }
-    assert_eq!(names(&workspace.path("vault")), Vec::<String>::new());
-    workspace.builder().cache(workspace.path("kept")).open().unwrap();
-}
-
-#[test]
 fn the_folder_of_daily_notes_is_a_relative_path_of_plain_names() {
     let workspace = Workspace::new();
     for daily in ["", ".", "..", "a/../b", "/daily", "a//b", "C:", ".system", ".notes/daily", "a\n", "a."] {

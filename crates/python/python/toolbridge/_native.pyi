@@ -111,7 +111,6 @@ class Documents:
         hard_max_sections: int | None = None,
         hard_max_chars: int | None = None,
         hard_max_copy_chars: int | None = None,
-        cache: str | PathLike[str] | bool | None = None,
         log_level: Literal["error", "warn", "info"] | None = None,
         init: bool = False,
     ) -> Documents: ...
