@@ -98,15 +98,6 @@ impl<'a> Locked<'a> {
         Err(Errno::BUSY.into())
     }
 
-    /// The file's size after appending `bytes`.
-    pub(crate) fn size_with(&self, bytes: &[u8], continues: bool) -> io::Result<u64> {
-        let size = Stamp::of_file(&self.file)?.size;
-        if bytes.is_empty() {
-            return Ok(size);
-        }
-        Ok(size.saturating_add((self.separator(size, continues)?.len() + bytes.len()) as u64))
-    }
-
     /// A line feed if the first `size` bytes do not end with a line break, and what follows does not `continue` a
     /// line.
     fn separator(&self, size: u64, continues: bool) -> io::Result<&'static [u8]> {

@@ -27,8 +27,8 @@ impl fmt::Display for Print {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = u64::from(self.text) << (HEADING_DIGITS * BITS) | u64::from(self.heading);
         (0..TEXT_DIGITS + HEADING_DIGITS).rev().try_for_each(|place| {
-            let digit = (number >> (place * BITS)) as usize % DIGITS.len();
-            write!(f, "{}", char::from(DIGITS[digit]))
+            let digit = number >> (place * BITS) & ((1 << BITS) - 1);
+            write!(f, "{}", char::from(DIGITS[usize::try_from(digit).unwrap_or_default()]))
         })
     }
 }

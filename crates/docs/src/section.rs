@@ -86,11 +86,17 @@ impl Outline {
         if outline.is_empty() || !is_blank(&text[start..first]) {
             outline.insert(0, Section::new(0, String::new(), start..text.len(), start));
         }
-        let mut lines = Lines { text: text.as_bytes(), at: start, line: 1 };
+        let mut end = start;
+        let ends: Vec<_> = split_lines(&text[start..])
+            .map(|line| {
+                end += line.len();
+                end
+            })
+            .collect();
         for section in &mut outline {
-            section.line = lines.line_of(section.range.start);
+            section.line = ends.partition_point(|end| *end <= section.range.start) + 1;
         }
-        close(&mut outline, lines.last());
+        close(&mut outline, ends.len());
         take_prints(&mut outline, text);
         Self(outline)
     }
@@ -278,31 +284,6 @@ pub(crate) fn split_lines(text: &str) -> impl Iterator<Item = &str> {
         rest = after;
         (!line.is_empty()).then_some(line)
     })
-}
-
-/// Counts lines in one pass through a text.
-struct Lines<'a> {
-    text: &'a [u8],
-    at: usize,
-    line: usize,
-}
-
-impl Lines<'_> {
-    /// The line of a position, which must not be before the previous one.
-    fn line_of(&mut self, place: usize) -> usize {
-        let ends = self.text[self.at..place].iter().zip(self.at + 1..).filter(|(byte, next)| {
-            **byte == b'\n' || **byte == b'\r' && self.text.get(*next) != Some(&b'\n')
-        });
-        self.line += ends.count();
-        self.at = place;
-        self.line
-    }
-
-    /// The number of the last line.
-    fn last(mut self) -> usize {
-        let after = self.line_of(self.text.len());
-        if matches!(self.text.last(), Some(b'\n' | b'\r')) { after - 1 } else { after }
-    }
 }
 
 /// The maximum length of a shown title: a heading can be a whole paragraph.

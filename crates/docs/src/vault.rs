@@ -101,7 +101,9 @@ impl Vault {
             }
             let failed = |error| self.failed(path, &error);
             if !bytes.is_empty() {
-                check_size(path, file.size_with(bytes, continues).map_err(failed)?)?;
+                // With a line feed, which may be added.
+                let size = Stamp::of_file(&file.file).map_err(failed)?.size + 1;
+                check_size(path, size + bytes.len() as u64)?;
             }
             file.append(bytes, continues).map_err(failed)
         })

@@ -243,7 +243,7 @@ fn a_folder_of_notes_is_read_and_written_as_it_is() {
     assert_eq!(listed["items"], json!(manuals));
     let found = answer(&mut client, "manual_find", json!({ "query": "aphids" }));
     assert_eq!((&found["total"], &found["items"][0]["title"]), (&json!(1), &json!("Pests")), "{found}");
-    let home = answer(&mut client, "manual_find", json!({ "query": "home", "limit": 1 }));
+    let home = answer(&mut client, "manual_find", json!({ "query": "tomatoes plan", "manual_id": "." }));
     assert!(home["items"][0]["ref"].as_str().unwrap().starts_with("./Home.md#L5~"), "{home}");
     for (from, to, mode) in [
         (&found["items"][0]["ref"], "Daily/2025-01-31.md", "append"),

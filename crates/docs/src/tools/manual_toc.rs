@@ -103,7 +103,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
         }
         let begun = if after.as_ref() == Some(&path) { after_line } else { 0 };
         let nodes = if format.is_json() {
-            if begun == 0 { vec![json_node(&path)] } else { Vec::new() }
+            if begun == 0 { vec![node(&path, None)] } else { Vec::new() }
         } else {
             let outline = match manuals.reopen(&path).and_then(|source| manuals.text(source)) {
                 Ok(reading) => format.outline(&reading.text),
@@ -123,7 +123,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
             };
             let shown = (0..outline.len()).filter(|place| is_shown(&outline[*place]));
             // One more than fits, to see whether there is one.
-            shown.take(left + 1).map(|place| heading_node(&path, &outline, place)).collect()
+            shown.take(left + 1).map(|place| node(&path, Some((&outline, place)))).collect()
         };
         let is_cut = nodes.len() > left;
         let nodes: Vec<_> = nodes.into_iter().take(left).collect();
@@ -165,34 +165,21 @@ fn line(node: &Node) -> String {
     format!("{place} {} {}", node.level, node.title)
 }
 
-fn json_node(path: &RelPath) -> Node {
-    let (manual_id, path, name) = (path.first(), path.below_first(), path.name());
+/// The node of a heading, or of a whole file.
+fn node(path: &RelPath, heading: Option<(&Outline, usize)>) -> Node {
+    let (manual_id, file, name) = (path.first(), path.below_first(), path.name());
+    let section = heading.map(|(outline, place)| &outline[place]);
+    let id = |line: usize| format!("{file}#L{line}");
+    let parent = heading.and_then(|(outline, place)| Some(outline[outline[place].parent?].line));
     Node {
-        kind: "json_file",
-        node_id: path.to_owned(),
-        path: path.to_owned(),
-        title: shortened(name),
-        level: 0,
-        parent_id: None,
-        line_start: None,
-        line_end: None,
-        reference: RefItem::new(manual_id, path, None),
-    }
-}
-
-fn heading_node(path: &RelPath, outline: &Outline, place: usize) -> Node {
-    let (manual_id, path, name) = (path.first(), path.below_first(), path.name());
-    let id = |place: usize| format!("{path}#L{}", outline[place].line);
-    let section = &outline[place];
-    Node {
-        kind: "heading",
-        node_id: id(place),
-        path: path.to_owned(),
-        title: shown_title(name, section),
-        level: section.level,
-        parent_id: section.parent.map(id),
-        line_start: Some(section.line),
-        line_end: Some(section.last_line),
-        reference: RefItem::new(manual_id, path, Some((section.line, section.print))),
+        kind: if section.is_some() { "heading" } else { "json_file" },
+        node_id: section.map_or_else(|| file.to_owned(), |section| id(section.line)),
+        path: file.to_owned(),
+        title: section.map_or_else(|| shortened(name), |section| shown_title(name, section)),
+        level: section.map_or(0, |section| section.level),
+        parent_id: parent.map(id),
+        line_start: section.map(|section| section.line),
+        line_end: section.map(|section| section.last_line),
+        reference: RefItem::new(manual_id, file, section.map(|section| (section.line, section.print))),
     }
 }
