@@ -36,9 +36,9 @@ pub(crate) struct Excerpt<'a> {
 
 impl<'a> Excerpt<'a> {
     pub(crate) fn of(reading: &'a Reading, spot: &Spot, extent: Extent) -> Result<Self, Refusal> {
-        let text = reading.text.as_str();
-        let outline = reading.source.format.outline(text);
-        let is_json = reading.source.format.is_json();
+        let text = reading.snapshot.text.as_str();
+        let outline = reading.format.outline(text);
+        let is_json = reading.format.is_json();
         let is_rest = spot.offset > 0;
         let has_bom = extent.scope == Scope::File && !is_rest && text.starts_with(BOM);
         let (start, mut end, line, print, title) = if extent.scope == Scope::File {
@@ -76,7 +76,7 @@ impl<'a> Excerpt<'a> {
                 Scope::Snippet => "set `scope` to `section` to continue with its subsections",
                 _ => "leave that out to begin at its start",
             };
-            let (path, offset) = (reading.source.path.as_str(), spot.offset);
+            let (path, offset) = (reading.path.as_str(), spot.offset);
             let message = format!("`{path}{}` has no text at `+{offset}`; {hint}", suffix(line, print));
             return Err(Refusal::not_found(message));
         }
@@ -154,15 +154,15 @@ fn find(outline: &Outline, reading: &Reading, spot: &Spot) -> Result<usize, Refu
 impl Reading {
     /// A section as answers cite it.
     fn cited(&self, section: &Section) -> String {
-        format!("{}{}", self.source.path.as_str(), suffix(section.line, section.print))
+        format!("{}{}", self.path.as_str(), suffix(section.line, section.print))
     }
 
     fn title(&self, section: &Section) -> String {
-        shown_title(self.source.path.name(), section)
+        shown_title(self.path.name(), section)
     }
 
     fn shown_path(&self) -> String {
-        shown(self.source.path.below_first())
+        shown(self.path.below_first())
     }
 }
 

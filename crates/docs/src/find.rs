@@ -8,11 +8,11 @@ use toolbridge_core::tool::RawJson;
 
 use crate::excerpt::shown_title;
 use crate::index::{Index, Match, Matches};
-use crate::manual::Manuals;
+use crate::manual::{Manuals, Reading};
 use crate::reference::{RefItem, suffix};
 use crate::refusal::Refusal;
 use crate::section::{Outline, cut, shortened};
-use crate::snapshot;
+use crate::snapshot::ATTEMPTS;
 use crate::snippet;
 use crate::term::query_terms;
 use crate::tools::manual_find::{Arguments, Found, Hit, HitRef};
@@ -78,7 +78,7 @@ impl Search {
             let found: Vec<_> = best.iter().map(|one| hit(manuals, one, full)).collect();
             attempts += 1;
             // Files that change all the time are left out in the end.
-            if attempts < snapshot::ATTEMPTS && found.iter().any(Option::is_none) {
+            if attempts < ATTEMPTS && found.iter().any(Option::is_none) {
                 continue;
             }
             return Ok(Found {
@@ -109,14 +109,13 @@ impl Search {
 
 /// A hit without its snippet, and the text to take one from; `None` if the file has changed since it was indexed.
 fn hit(manuals: &Manuals, found: &Match, full: bool) -> Option<(Hit, String)> {
-    let reading = manuals.text(manuals.reopen(&found.path).ok()?).ok()?;
-    if reading.source.stamp().numbers() != found.mark {
+    let Reading { format, snapshot, .. } = manuals.read(&found.path).ok()?;
+    if snapshot.stamp.numbers() != found.mark {
         return None;
     }
-    let format = reading.source.format;
-    let outline = format.outline(&reading.text);
+    let outline = format.outline(&snapshot.text);
     let section = outline.get(found.section)?;
-    let text = cut(&reading.text[section.text()], SNIPPET_WITHIN_CHARS).0.to_owned();
+    let text = cut(&snapshot.text[section.text()], SNIPPET_WITHIN_CHARS).0.to_owned();
     let spot = (!format.is_json()).then_some((section.line, section.print));
     let (path, within) = (found.path.as_str(), within(&outline, found));
     let reference = if full {

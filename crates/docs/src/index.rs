@@ -20,6 +20,7 @@ use self::terms::{TermId, Terms};
 use crate::manual::Reading;
 use crate::path::RelPath;
 use crate::section::{page_title, shortened};
+use crate::snapshot::Snapshot;
 use crate::term::{Piece, for_each_piece, stem};
 
 /// The fields of a section: its title, the titles above it, the page's title, the body.
@@ -227,16 +228,17 @@ impl Default for Draft {
 
 impl Draft {
     /// Adds a file. Each section has only its own text: a word counts for its own section, not for the enclosing ones.
-    fn add(&mut self, path: RelPath, Reading { source, text, is_settled }: &Reading) {
+    fn add(&mut self, path: RelPath, Reading { format, snapshot, .. }: &Reading) {
+        let Snapshot { text, stamp, is_settled } = snapshot;
         let page = shortened(page_title(text).unwrap_or_default());
-        let outline = source.format.outline(text);
+        let outline = format.outline(text);
         for section in outline.iter() {
             let title = if section.level == 0 { path.name() } else { &section.title };
             let above = std::iter::successors(section.parent, |place| outline[*place].parent);
             let above: Vec<_> = above.map(|place| outline[place].title.as_str()).collect();
             self.index([title, &above.join(" "), &page, &text[section.text()]]);
         }
-        self.end_file(path, source.stamp().numbers(), *is_settled, &page);
+        self.end_file(path, stamp.numbers(), *is_settled, &page);
         self.bytes += text.len();
     }
 

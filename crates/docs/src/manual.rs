@@ -1,6 +1,5 @@
 //! The manuals: which files there are, and reading them.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -11,8 +10,8 @@ use crate::limit::{HardLimits, MAX_SOURCE_BYTES};
 use crate::path::RelPath;
 use crate::reference::{EXAMPLE_REFS, Ref};
 use crate::refusal::{Code, Refusal, shown};
-use crate::root::{Entry, Root, Stamp};
-use crate::snapshot;
+use crate::root::{Entry, Root};
+use crate::snapshot::{self, Snapshot};
 
 /// The id of the manual of the files at the top, and its folder.
 pub(crate) const TOP: &str = ".";
@@ -28,23 +27,13 @@ pub(crate) struct Manuals {
     pub(crate) has_top: bool,
 }
 
-/// A file of a manual that may be read.
+/// A file of a manual.
 #[derive(Debug)]
-pub(crate) struct Source {
-    file: File,
-    stamp: Stamp,
+pub(crate) struct Reading {
     /// Relative to the folder of all manuals.
     pub(crate) path: RelPath,
     pub(crate) format: Format,
-}
-
-/// A source's whole text, read consistently.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    pub(crate) source: Source,
-    pub(crate) text: String,
-    /// Whether a later change would be visible in the source's stamp.
-    pub(crate) is_settled: bool,
+    pub(crate) snapshot: Snapshot,
 }
 
 impl Manuals {
@@ -89,18 +78,19 @@ impl Manuals {
         .with(json!({ "ALLOW_FILE_SCOPE": self.allow_file_scope, "allow_file": asked })))
     }
 
-    /// Opens the file of a reference.
-    pub(crate) fn open_ref(&self, reference: &Ref) -> Result<Source, Refusal> {
+    /// Reads the file of a reference.
+    pub(crate) fn read_ref(&self, reference: &Ref) -> Result<Reading, Refusal> {
         if reference.manual_id == TOP && !self.has_top {
             let path = shown(&reference.path);
             return Err(Refusal::parameter(format!(
                 "`{path}` names no file of a manual; give a reference such as {EXAMPLE_REFS}"
             )));
         }
-        let source = self.open(&reference.manual_id, &reference.path)?;
+        let reading =
+            self.read(&self.manual(&reference.manual_id)?.join(&RelPath::parse(&reference.path)?))?;
         match &reference.json_path {
-            None => Ok(source),
-            Some(_) if source.format.is_json() => {
+            None => Ok(reading),
+            Some(_) if reading.format.is_json() => {
                 Err(Refusal::parameter("`json_path` must be null: a `.json` file is taken as a whole"))
             }
             Some(_) => Err(Refusal::new(
@@ -110,20 +100,13 @@ impl Manuals {
         }
     }
 
-    /// Opens a file of a manual: it must be regular, of a known kind and not too large.
-    pub(crate) fn open(&self, manual_id: &str, path: &str) -> Result<Source, Refusal> {
-        self.reopen(&self.manual(manual_id)?.join(&RelPath::parse(path)?))
-    }
-
-    pub(crate) fn reopen(&self, path: &RelPath) -> Result<Source, Refusal> {
+    /// Reads a file of a manual: it must be regular, of a known kind and not too large.
+    pub(crate) fn read(&self, path: &RelPath) -> Result<Reading, Refusal> {
         #[cfg(test)]
         tests::fault(path)?;
-        let Some(format) = Format::of(path) else {
-            return Err(Format::unknown(path));
-        };
-        let (file, stamp) = self.root.read(path).map_err(|error| Refusal::system(path.as_str(), &error))?;
-        snapshot::check_size(path.as_str(), stamp.size)?;
-        Ok(Source { file, stamp, path: path.clone(), format })
+        let format = Format::of(path).ok_or_else(|| Format::unknown(path))?;
+        let snapshot = snapshot::read(path.as_str(), || self.root.read(path))?;
+        Ok(Reading { path: path.clone(), format, snapshot })
     }
 
     /// All files below a folder, or of all manuals, sorted.
@@ -162,24 +145,6 @@ impl Manuals {
             Err(error) => Err(Refusal::system(manual_id, &error)),
         }
     }
-
-    /// Reads a source whole; retries if it changes, so that two versions are never mixed.
-    pub(crate) fn text(&self, mut source: Source) -> Result<Reading, Refusal> {
-        for _ in 0..snapshot::ATTEMPTS {
-            let is_settled = source.stamp.is_settled();
-            if let Some(text) = snapshot::attempt(&source.file, source.path.as_str(), &source.stamp)? {
-                return Ok(Reading { source, text, is_settled });
-            }
-            source = self.reopen(&source.path)?;
-        }
-        Err(snapshot::restless(source.path.as_str()))
-    }
-}
-
-impl Source {
-    pub(crate) fn stamp(&self) -> Stamp {
-        self.stamp
-    }
 }
 
 #[cfg(test)]
@@ -190,9 +155,6 @@ pub(crate) mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::arguments::Scope;
-    use crate::excerpt::{Excerpt, Extent};
-    use crate::reference::Spot;
 
     thread_local! {
         static FAULT: Cell<Option<rustix::io::Errno>> = const { Cell::new(None) };
@@ -210,7 +172,8 @@ pub(crate) mod tests {
 
     /// Waits until a later change of the file would be visible in its stamp.
     pub(crate) fn settle(manuals: &Manuals) {
-        while !manuals.open("m", "a.md").unwrap().stamp.is_settled() {
+        let path = RelPath::parse("m/a.md").unwrap();
+        while !manuals.root.read(&path).unwrap().1.is_settled() {
             std::thread::yield_now();
         }
     }
@@ -230,38 +193,24 @@ pub(crate) mod tests {
         }
     }
 
-    /// Reads `a.md` in every way while `change` runs, `times` times.
-    fn read_while(
-        times: usize,
-        settled: bool,
-        change: impl Fn(&std::path::Path) + Copy + 'static,
-    ) -> Vec<String> {
-        let scopes = [Scope::Snippet, Scope::Section, Scope::File];
-        let read = |scope| {
-            let (dir, manuals) = manual(b"# old\n");
-            let path = dir.path().join("m/a.md");
-            if settled {
-                settle(&manuals);
+    /// Reads `a.md` while `change` runs, `times` times.
+    fn read_while(times: usize, settled: bool, change: impl Fn(&std::path::Path) + 'static) -> String {
+        let (dir, manuals) = manual(b"# old\n");
+        let path = dir.path().join("m/a.md");
+        if settled {
+            settle(&manuals);
+        }
+        let mut left = times;
+        snapshot::tests::set_meanwhile(Some(Box::new(move || {
+            if left > 0 {
+                left -= 1;
+                change(&path);
             }
-            let source = manuals.open("m", "a.md").unwrap();
-            let mut left = times;
-            snapshot::tests::set_meanwhile(Some(Box::new(move || {
-                if left > 0 {
-                    left -= 1;
-                    change(&path);
-                }
-            })));
-            let max_chars = manuals.hard.chars(None, false);
-            let outcome = manuals.text(source);
-            snapshot::tests::set_meanwhile(None);
-            let excerpt = |reading: &Reading| {
-                let extent = Extent { scope, max_sections: 20, max_chars };
-                Excerpt::of(reading, &Spot::default(), extent).unwrap().text.to_owned()
-            };
-            let refused = |refusal: Refusal| format!("{:?}: {}", refusal.code, refusal.message);
-            outcome.map_or_else(refused, |reading| excerpt(&reading))
-        };
-        scopes.into_iter().map(read).collect()
+        })));
+        let outcome = manuals.read(&RelPath::parse("m/a.md").unwrap());
+        snapshot::tests::set_meanwhile(None);
+        let refused = |refusal: Refusal| format!("{:?}: {}", refusal.code, refusal.message);
+        outcome.map_or_else(refused, |reading| reading.snapshot.text)
     }
 
     #[test]
@@ -272,12 +221,11 @@ pub(crate) mod tests {
             fs::rename(path.with_extension("tmp"), path).unwrap();
         };
         for settled in [true, false] {
-            assert_eq!(read_while(1, settled, rewrite), ["# new\n"; 3], "settled: {settled}");
+            assert_eq!(read_while(1, settled, rewrite), "# new\n", "settled: {settled}");
         }
         // A replaced file is no conflict: the one that was opened is still complete.
-        for text in read_while(1, true, replace) {
-            assert!(text == "# old\n" || text == "# new\n", "{text}");
-        }
+        let text = read_while(1, true, replace);
+        assert!(text == "# old\n" || text == "# new\n", "{text}");
     }
 
     #[test]
@@ -286,8 +234,7 @@ pub(crate) mod tests {
             let text = fs::read_to_string(path).unwrap();
             fs::write(path, text + "more\n").unwrap();
         };
-        for text in read_while(usize::MAX, false, grow) {
-            assert_eq!(text, "IoError: `m/a.md` changes while it is read; try again");
-        }
+        let text = read_while(usize::MAX, false, grow);
+        assert_eq!(text, "IoError: `m/a.md` changes while it is read; try again");
     }
 }

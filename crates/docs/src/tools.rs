@@ -62,6 +62,13 @@ struct Entry {
     reads: bool,
 }
 
+impl Entry {
+    /// It changes nothing.
+    fn reads(self) -> Self {
+        Self { tool: self.tool.read_only(), reads: true }
+    }
+}
+
 /// What a handler works with.
 struct Call<'a> {
     shared: &'a Shared,
@@ -91,8 +98,8 @@ impl Call<'_> {
 /// A handler.
 type Run<I, O> = fn(&Call<'_>, &I) -> Result<O, Refusal>;
 
-/// A tool that may overwrite something.
-fn writes<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Entry
+/// A tool. By the protocol's defaults it changes something and may destroy it.
+fn entry<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Entry
 where
     I: DeserializeOwned + JsonSchema + 'static,
     O: Serialize + 'static,
@@ -125,15 +132,6 @@ where
     Entry { tool, reads: false }
 }
 
-/// A tool that changes nothing.
-fn reads<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Entry
-where
-    I: DeserializeOwned + JsonSchema + 'static,
-    O: Serialize + 'static,
-{
-    Entry { tool: writes(name, title, description, run).tool.read_only(), reads: true }
-}
-
 /// The tool with an output schema. Only the bridges have one: a model sees the answers but not their schemas.
 fn with_output<O: JsonSchema>(entry: Entry) -> Entry {
     Entry { tool: entry.tool.output_schema(answer_schema(shown_schema::<O>())), ..entry }
@@ -151,33 +149,22 @@ fn shown_schema<T: JsonSchema>() -> Value {
 ///
 /// Optional members may also be null; the schema states this only within the members `nullable`.
 fn short(mut schema: Value, nullable: &[&str], says_null: bool) -> Value {
-    const IDLE: [&str; 6] = ["$schema", "title", "format", "default", "additionalProperties", "minimum"];
-    match &mut schema {
-        Value::Object(members) => {
-            // An object under one of these names is an argument with that name.
-            members.retain(|name, value| !IDLE.contains(&name.as_str()) || value.is_object());
-            for (name, member) in members {
-                if let Some(list) =
-                    member.as_array_mut().filter(|_| !says_null && matches!(name.as_str(), "type" | "enum"))
+    const IDLE: [&str; 5] = ["title", "format", "default", "additionalProperties", "minimum"];
+    if let Some(members) = schema.as_object_mut() {
+        // An object under one of these names is an argument with that name.
+        members.retain(|name, value| !IDLE.contains(&name.as_str()) || value.is_object());
+        for (name, member) in members {
+            let says_null = says_null || nullable.contains(&name.as_str());
+            if let Some(list) = member.as_array_mut().filter(|_| !says_null) {
+                list.retain(|item| !item.is_null() && item != "null");
+                if let [only] = &mut list[..]
+                    && name == "type"
                 {
-                    list.retain(|item| !item.is_null() && item != "null");
-                    if let [only] = &mut list[..] {
-                        *member = only.take();
-                    }
+                    *member = only.take();
                 }
-                // Items are described with their list.
-                if name == "items" {
-                    member.as_object_mut().map(|items| items.remove("description"));
-                }
-                *member = short(member.take(), nullable, says_null || nullable.contains(&name.as_str()));
             }
+            *member = short(member.take(), nullable, says_null);
         }
-        Value::Array(items) => {
-            for item in items {
-                *item = short(item.take(), nullable, says_null);
-            }
-        }
-        _ => {}
     }
     schema
 }

@@ -118,7 +118,7 @@ impl Vault {
         self.locked(path, Mode::Overwrite, |old| {
             // Editors do not take the lock, so the file may change while it is read.
             let open = || Ok((old.file.try_clone()?, Stamp::of_file(&old.file)?));
-            let (text, outcome) = edit(&snapshot::read(path.as_str(), open)?)?;
+            let (text, outcome) = edit(&snapshot::read(path.as_str(), open)?.text)?;
             self.replace(path, old, &[text.as_bytes()])?;
             Ok(outcome)
         })

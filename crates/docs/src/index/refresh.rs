@@ -120,7 +120,7 @@ impl Draft {
     fn read(&mut self, manuals: &Manuals, entry: Entry) {
         // Before it is read: a change from then on must be noticed.
         let is_settled = entry.stamp.is_settled();
-        match manuals.reopen(&entry.path).and_then(|source| manuals.text(source)) {
+        match manuals.read(&entry.path) {
             Ok(reading) => self.add(entry.path, &reading),
             Err(refusal) => {
                 tracing::debug!(path = entry.path.as_str(), reason = refusal.message, "file left out");

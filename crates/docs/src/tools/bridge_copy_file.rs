@@ -3,9 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, with_output, writes};
+use super::{Call, Entry, entry, with_output};
 use crate::arguments::{Limits, Mode, Object, Scope};
 use crate::excerpt::{Excerpt, Extent};
+use crate::path::RelPath;
 use crate::reference::Spot;
 use crate::refusal::Refusal;
 
@@ -38,7 +39,7 @@ struct Answer {
 }
 
 pub(super) fn tool() -> Entry {
-    with_output::<Answer>(writes(
+    with_output::<Answer>(entry(
         "bridge_copy_file",
         "Copy a file",
         "Copies a whole `.json`, or an `.md` if the server and `allow_file` allow it, as `bridge_copy_section` does a section.",
@@ -55,8 +56,8 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
         (path, spot) if spot.offset > 0 => (path, spot),
         _ => (from_path.as_str(), Spot::default()),
     };
-    let source = manuals.open(manual_id, path)?;
-    let is_json = source.format.is_json();
+    let reading = manuals.read(&manuals.manual(manual_id)?.join(&RelPath::parse(path)?))?;
+    let is_json = reading.format.is_json();
     if !is_json {
         manuals.admit_file(*limits)?;
     }
@@ -65,7 +66,6 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
         max_sections: manuals.hard.sections(*limits),
         max_chars: manuals.hard.copied_chars(*limits, is_json),
     };
-    let reading = manuals.text(source)?;
     let excerpt = Excerpt::of(&reading, &spot, extent)?;
     let written_bytes = call.put(&to, *mode, &excerpt, None)?;
     let next = excerpt.next.map(|next| format!("{path}{next}"));

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, with_output, writes};
+use super::{Call, Entry, entry, with_output};
 use crate::arguments::{Limits, Mode, Object, Scope};
 use crate::excerpt::{Excerpt, Extent};
 use crate::path::RelPath;
@@ -42,7 +42,7 @@ struct Answer {
 pub(super) fn tool(daily: Option<&RelPath>) -> Entry {
     let daily =
         daily.map(|daily| format!(" `{daily}/YYYY-MM-DD.md` only takes appends.")).unwrap_or_default();
-    with_output::<Answer>(writes(
+    with_output::<Answer>(entry(
         "bridge_copy_section",
         "Copy a section",
         &format!(
@@ -58,17 +58,16 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let Arguments { from_ref, to_path, mode, limits } = arguments;
     let manuals = &call.shared.manuals;
     let to = call.shared.vault.destination(to_path, *mode)?;
-    let source = manuals.open_ref(from_ref)?;
-    let is_json = source.format.is_json();
+    let reading = manuals.read_ref(from_ref)?;
+    let is_json = reading.format.is_json();
     let extent = Extent {
         scope: if is_json { Scope::File } else { Scope::Section },
         max_sections: manuals.hard.sections(*limits),
         max_chars: manuals.hard.copied_chars(*limits, is_json),
     };
-    let reading = manuals.text(source)?;
     let excerpt = Excerpt::of(&reading, &from_ref.spot, extent)?;
     let written_bytes = call.put(&to, *mode, &excerpt, Some(1))?;
     let Excerpt { truncated, title, next, .. } = excerpt;
-    let next = next.map(|next| format!("{}{next}", reading.source.path.as_str()));
+    let next = next.map(|next| format!("{}{next}", reading.path.as_str()));
     Ok(Answer { written_path: to.into(), written_bytes, written_sections: 1, truncated, title, next })
 }

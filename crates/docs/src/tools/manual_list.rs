@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, reads};
+use super::{Call, Entry, entry};
 use crate::refusal::Refusal;
 
 /// Takes nothing.
@@ -23,7 +23,7 @@ struct Item {
 
 pub(super) fn tool() -> Entry {
     let description = "Lists the manuals. Start here, or with `manual_find`. If manuals and vault are one folder, `.` has the notes at its top.";
-    reads("manual_list", "List manuals", description, run)
+    entry("manual_list", "List manuals", description, run).reads()
 }
 
 fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, Refusal> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, reads};
+use super::{Call, Entry, entry};
 use crate::arguments::Count;
 use crate::format::Format;
 use crate::limit::{MAX_SOURCE_BYTES, page};
@@ -42,12 +42,13 @@ struct Item {
 }
 
 pub(super) fn tool() -> Entry {
-    reads(
+    entry(
         "manual_ls",
         "List files",
         "Lists the files of one manual, or of all; `left_out` counts those not readable.",
         run,
     )
+    .reads()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {

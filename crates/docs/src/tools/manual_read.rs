@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, reads};
+use super::{Call, Entry, entry};
 use crate::arguments::{Limits, Object, Scope};
 use crate::excerpt::{Excerpt, Extent};
 use crate::reference::Ref;
@@ -40,7 +40,7 @@ struct Applied {
 }
 
 pub(super) fn tool() -> Entry {
-    reads(
+    entry(
         "manual_read",
         "Read a manual",
         "Reads from a manual. `scope`: `snippet` (default) is the section without its subsections, `section` has them, \
@@ -48,14 +48,14 @@ pub(super) fn tool() -> Entry {
          `allow_file` allow it). If cut, `next` is the `ref` to continue with. To put text into the vault do not read it: use \
          `bridge_copy_section`.",
         run,
-    )
+    ).reads()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let Arguments { reference, scope, limits } = arguments;
     let manuals = &call.shared.manuals;
-    let source = manuals.open_ref(reference)?;
-    let is_json = source.format.is_json();
+    let reading = manuals.read_ref(reference)?;
+    let is_json = reading.format.is_json();
     let scope = match scope.or(reference.spot.scope).unwrap_or(Scope::Snippet) {
         Scope::Section | Scope::Sections if is_json => {
             let message = "a `.json` file has no sections; leave `scope` out, or set it to `file`";
@@ -69,7 +69,6 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
         scope => scope,
     };
     let (max_sections, max_chars) = (manuals.hard.sections(*limits), manuals.hard.chars(*limits, is_json));
-    let reading = manuals.text(source)?;
     let excerpt = Excerpt::of(&reading, &reference.spot, Extent { scope, max_sections, max_chars })?;
     // `next` goes on in the same scope; a snippet is what is read without one.
     let through = match scope {
@@ -78,7 +77,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
         Scope::Sections => ":sections",
         Scope::File => ":file",
     };
-    let path = reading.source.path.as_str();
+    let path = reading.path.as_str();
     Ok(Answer {
         text: excerpt.text.to_owned(),
         truncated: excerpt.truncated,

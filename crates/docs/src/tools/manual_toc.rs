@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, reads};
+use super::{Call, Entry, entry};
 use crate::arguments::Count;
 use crate::excerpt::shown_title;
 use crate::format::Format;
@@ -76,13 +76,13 @@ struct Node {
 }
 
 pub(super) fn tool() -> Entry {
-    reads(
+    entry(
         "manual_toc",
         "Contents",
         "The headings of a manual by file, as lines such as `#L98~k3f9a2bcd 2 Title`: place, level, title. `file` and place \
          make a `ref`; for a `.json`, `file` alone. Level 0 is text before the first heading.",
         run,
-    )
+    ).reads()
 }
 
 /// Reads files one by one until the page is full.
@@ -105,8 +105,8 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
         let nodes = if format.is_json() {
             if begun == 0 { vec![node(&path, None)] } else { Vec::new() }
         } else {
-            let outline = match manuals.reopen(&path).and_then(|source| manuals.text(source)) {
-                Ok(reading) => format.outline(&reading.text),
+            let outline = match manuals.read(&path) {
+                Ok(reading) => format.outline(&reading.snapshot.text),
                 // One file that was removed or is not text must not hide the others.
                 Err(refusal) => {
                     tracing::debug!(path = path.as_str(), reason = refusal.message, "file left out");
@@ -152,8 +152,8 @@ fn files(manuals: &Manuals, manual: &RelPath, path: Option<&str>) -> Result<Vec<
         None => manual.clone(),
     };
     if folder != *manual && Format::of(&folder).is_some() {
-        let source = manuals.reopen(&folder)?;
-        return Ok(vec![(source.path, source.format)]);
+        let reading = manuals.read(&folder)?;
+        return Ok(vec![(reading.path, reading.format)]);
     }
     let files = manuals.files(Some(&folder))?;
     Ok(files.into_iter().map(|(entry, format)| (entry.path, format)).collect())

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, writes};
+use super::{Call, Entry, entry};
 use crate::refusal::Refusal;
 use crate::vault::Use;
 
@@ -25,7 +25,7 @@ struct Answer {
 
 pub(super) fn tool() -> Entry {
     let description = "Creates a new note and its folders; one that exists is a `conflict`.";
-    let entry = writes("vault_create", "Create a note", description, run);
+    let entry = entry("vault_create", "Create a note", description, run);
     // Nothing that exists is lost.
     Entry { tool: entry.tool.destructive(false), ..entry }
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::manual_find::{Arguments as ManualFind, Found, Hit, HitRef};
-use super::{Call, Entry, reads};
+use super::{Call, Entry, entry};
 use crate::arguments::Count;
 use crate::reference::Spot;
 use crate::refusal::Refusal;
@@ -41,7 +41,7 @@ struct Item {
 }
 
 pub(super) fn tool() -> Entry {
-    reads("vault_find", "Search the vault", "Searches the notes as `manual_find` does manuals.", run)
+    entry("vault_find", "Search the vault", "Searches the notes as `manual_find` does manuals.", run).reads()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, reads};
+use super::{Call, Entry, entry};
 use crate::path::RelPath;
 use crate::refusal::Refusal;
 use crate::vault::Use;
@@ -32,7 +32,7 @@ struct Item {
 }
 
 pub(super) fn tool() -> Entry {
-    reads("vault_ls", "List the vault", "Lists one folder of the vault, not those below it.", run)
+    entry("vault_ls", "List the vault", "Lists one folder of the vault, not those below it.", run).reads()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {

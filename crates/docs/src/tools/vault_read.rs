@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Call, Entry, reads};
+use super::{Call, Entry, entry};
 use crate::arguments::{Count, Limits, Object};
 use crate::excerpt::shown_title;
 use crate::format::Format;
@@ -88,7 +88,7 @@ enum TruncatedReason {
 
 pub(super) fn tool() -> Entry {
     let description = "Reads a note, or lines of it. If `truncated`, continue at `next_offset.start_line`.";
-    reads("vault_read", "Read a note", description, run)
+    entry("vault_read", "Read a note", description, run).reads()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
@@ -102,7 +102,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     if full && range.is_some() {
         return Err(Refusal::parameter("`full` and `range` exclude each other; leave one out"));
     }
-    let text = snapshot::read(path.as_str(), || vault.root.read(&path))?;
+    let text = snapshot::read(path.as_str(), || vault.root.read(&path))?.text;
     let format = Format::of(&path).unwrap_or(Format::Md);
     // With `full`, for headings and for a `.json`, the default is the server's maximum.
     let max_chars = vault.hard.chars(*limits, full || outline || format.is_json());

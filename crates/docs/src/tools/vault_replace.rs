@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, writes};
+use super::{Call, Entry, entry};
 use crate::arguments::Count;
 use crate::limit::HARD_MAX_REPLACEMENTS;
 use crate::refusal::Refusal;
@@ -32,7 +32,7 @@ struct Answer {
 
 pub(super) fn tool() -> Entry {
     let description = "Replaces `find`, exactly as it stands in the note, with `replace`.";
-    writes("vault_replace", "Replace text", description, run)
+    entry("vault_replace", "Replace text", description, run)
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {

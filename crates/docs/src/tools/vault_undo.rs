@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, writes};
+use super::{Call, Entry, entry};
 use crate::path::RelPath;
 use crate::refusal::Refusal;
 use crate::trash;
@@ -27,7 +27,7 @@ struct Answer {
 
 pub(super) fn tool() -> Entry {
     let description = "Undoes the last overwrite or replacement in a note. A second call redoes it.";
-    writes("vault_undo", "Undo a change", description, run)
+    entry("vault_undo", "Undo a change", description, run)
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, writes};
+use super::{Call, Entry, entry};
 use crate::arguments::Mode;
 use crate::refusal::Refusal;
 use crate::section::BOM;
@@ -30,7 +30,7 @@ struct Answer {
 
 pub(super) fn tool() -> Entry {
     let description = "Replaces a note or adds to its end; `vault_create` creates a new one.";
-    writes("vault_write", "Write to a note", description, run)
+    entry("vault_write", "Write to a note", description, run)
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
