@@ -1,4 +1,5 @@
 //! Settings, and where they come from.
+#![expect(clippy::disallowed_methods, reason = "the roots are set at the start; calls cannot change them")]
 
 use std::ffi::OsString;
 use std::io;
@@ -166,10 +167,6 @@ impl DocumentsBuilder {
     }
 
     /// The workspace, if it is manuals and vault in one.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the roots are set when the server starts; calls cannot change them"
-    )]
     fn single_folder(&self) -> Option<PathBuf> {
         let workspace = self.workspace.clone().filter(|_| self.manuals.is_none() && self.vault.is_none())?;
         let manuals = std::fs::symlink_metadata(self.two_folders().0);
@@ -191,10 +188,6 @@ impl DocumentsBuilder {
     pub fn init(&self) -> Result<Vec<PathBuf>, DocsError> {
         let (manuals, vault) = self.two_folders();
         let mut created = Vec::new();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the roots are set when the server starts; calls cannot change them"
-        )]
         for path in [&manuals, &vault] {
             let is_there = path.is_dir();
             std::fs::create_dir_all(path).map_err(|source| DocsError::Init { path: path.clone(), source })?;
@@ -237,14 +230,14 @@ impl DocumentsBuilder {
             }
             None => self.open_two()?,
         };
-        let has_top = Arc::ptr_eq(&manuals, &vault);
+        let is_single = Arc::ptr_eq(&manuals, &vault);
         let (hard, allow_file_scope) = (self.hard, self.allow_file_scope);
-        let notes = Manuals { root: Arc::clone(&vault), hard, allow_file_scope: false, has_top: true };
-        let manuals = Arc::new(Manuals { root: manuals, hard, allow_file_scope, has_top });
-        let search = Arc::new(Search::default());
-        let (notes, note_search) = if has_top {
+        let manuals = Manuals { root: manuals, hard, allow_file_scope, has_top: is_single };
+        let (manuals, search) = (Arc::new(manuals), Arc::<Search>::default());
+        let (notes, note_search) = if is_single {
             (Arc::clone(&manuals), Arc::clone(&search))
         } else {
+            let notes = Manuals { root: Arc::clone(&vault), hard, allow_file_scope, has_top: true };
             (Arc::new(notes), Arc::default())
         };
         let vault = Vault { root: vault, hard, daily };
@@ -266,10 +259,6 @@ impl DocumentsBuilder {
 }
 
 /// Where a folder is, without links; of one that does not exist, where the nearest folder above it is.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the roots are set when the server starts; calls cannot change them"
-)]
 fn place(folder: &Path) -> PathBuf {
     folder.ancestors().find_map(|path| std::fs::canonicalize(path).ok()).unwrap_or_default()
 }

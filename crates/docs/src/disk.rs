@@ -56,8 +56,8 @@ calls! {
     SetMode: set_mode(file: &File, mode: Mode) = fs::fchmod(file, mode);
     Sync: sync(file: &File) = file.sync_all();
     Rename: rename(dir: BorrowedFd<'_>, old: &str, new: &str) = fs::renameat(dir, old, dir, new);
-    Rename: rename_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str)
-        = fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE);
+    Rename: rename_new(dir: BorrowedFd<'_>, old: &str, new: &str)
+        = fs::renameat_with(dir, old, dir, new, RenameFlags::NOREPLACE);
     SyncFolder: sync_folder(dir: BorrowedFd<'_>) = fs::fsync(dir);
     Unlink: unlink(dir: BorrowedFd<'_>, name: &str) = fs::unlinkat(dir, name, AtFlags::empty());
 }
@@ -77,15 +77,15 @@ pub(crate) fn write_all(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     fault
 }
 
-/// Renames a file, possibly into another folder. The new name must be free.
-pub(crate) fn move_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> io::Result<()> {
-    let Err(error) = rename_new(from, old, to, new) else { return Ok(()) };
+/// Renames a file. The new name must be free.
+pub(crate) fn move_new(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
+    let Err(error) = rename_new(dir, old, new) else { return Ok(()) };
     match Errno::from_io_error(&error) {
         // Not every filesystem supports this rename; `link` fails everywhere if the name is taken.
         Some(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            fs::linkat(from, old, to, new, AtFlags::empty())?;
+            fs::linkat(dir, old, dir, new, AtFlags::empty())?;
             // If the old name cannot be removed, remove the new one: the file must not keep two names.
-            unlink(from, old).inspect_err(|_| _ = fs::unlinkat(to, new, AtFlags::empty()))
+            unlink(dir, old).inspect_err(|_| _ = fs::unlinkat(dir, new, AtFlags::empty()))
         }
         _ => Err(error),
     }

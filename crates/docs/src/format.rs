@@ -32,7 +32,7 @@ impl Format {
     /// Says that a file of a manual is not read because of its ending.
     pub(crate) fn unknown(path: &RelPath) -> Refusal {
         Refusal::parameter(format!(
-            "`{}` is none of `.md`, `.markdown`, `.mdx`, `.json`, `.txt`, and manuals have no other files",
+            "`{}` is none of `.md`, `.markdown`, `.mdx`, `.json`, `.txt`, and manuals have no other files; name one of these",
             shown(path.below_first())
         ))
     }

@@ -35,9 +35,9 @@ pub(crate) struct Root {
 pub(crate) struct Stamp {
     identity: Identity,
     pub(crate) size: u64,
-    /// In seconds and nanoseconds.
-    modified: (i128, i128),
-    changed: (i128, i128),
+    /// In nanoseconds, as are changes.
+    modified: i64,
+    changed: i64,
 }
 
 impl Stamp {
@@ -45,21 +45,20 @@ impl Stamp {
     const TICK: Duration = Duration::from_millis(100);
 
     pub(crate) fn of(stat: &Stat) -> Self {
+        let nanos = |seconds: i128, nanos: i128| i64::try_from(seconds * 1_000_000_000 + nanos);
         Self {
             identity: identity(stat),
             size: u64::try_from(stat.st_size).unwrap_or_default(),
-            modified: (stat.st_mtime.into(), stat.st_mtime_nsec.into()),
-            changed: (stat.st_ctime.into(), stat.st_ctime_nsec.into()),
+            modified: nanos(stat.st_mtime.into(), stat.st_mtime_nsec.into()).unwrap_or_default(),
+            changed: nanos(stat.st_ctime.into(), stat.st_ctime_nsec.into()).unwrap_or_default(),
         }
     }
 
     /// All but the device, in less memory.
     pub(crate) fn numbers(&self) -> [i64; 4] {
-        let nanos = |(seconds, nanos): (i128, i128)| i64::try_from(seconds * 1_000_000_000 + nanos);
-        let times = [self.modified, self.changed].map(|time| nanos(time).unwrap_or_default());
         let inode = u64::try_from(self.identity.1).unwrap_or_default();
         // The values are only compared, so the sign does not matter.
-        [inode.cast_signed(), self.size.cast_signed(), times[0], times[1]]
+        [inode.cast_signed(), self.size.cast_signed(), self.modified, self.changed]
     }
 
     /// The current stamp of an open file.
@@ -71,9 +70,7 @@ impl Stamp {
     pub(crate) fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // Users can set the modification time; only the system sets the change time.
-        let (seconds, nanos) = self.changed;
-        let last = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
-        now > last + Self::TICK
+        now > Duration::from_nanos(u64::try_from(self.changed).unwrap_or_default()) + Self::TICK
     }
 }
 
@@ -123,19 +120,6 @@ impl Root {
         }
     }
 
-    /// Creates the directory if it does not exist.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the path is set when the server starts; calls cannot change it"
-    )]
-    fn make(&self) -> io::Result<()> {
-        if self.exists()? {
-            return Ok(());
-        }
-        std::fs::create_dir_all(&self.path)?;
-        self.path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
-    }
-
     /// What of a path lies below a folder, whether the path names the folder as given or as the file system also knows
     /// it: in another case or Unicode form, by a short name.
     pub(crate) fn below<'a>(&self, folder: &RelPath, path: &'a RelPath) -> Option<&'a str> {
@@ -170,12 +154,16 @@ impl Root {
     }
 
     /// Opens a folder; creates it and its parents if they are missing.
+    #[expect(clippy::disallowed_methods, reason = "the root's own path; calls cannot change it")]
     pub(crate) fn make_folder(&self, path: Option<&RelPath>) -> io::Result<NewFolder> {
         match self.folder(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return Ok(NewFolder { dir: opened?, made: Vec::new() }),
         }
-        self.make()?;
+        if !self.exists()? {
+            std::fs::create_dir_all(&self.path)?;
+            self.path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())?;
+        }
         let mut folder = NewFolder { dir: self.folder(None)?, made: Vec::new() };
         for name in path.into_iter().flat_map(RelPath::names) {
             match rustix::fs::mkdirat(&folder.dir, name, Mode::from_raw_mode(0o777)) {

@@ -59,9 +59,12 @@ fn check_size(path: &str, size: u64) -> Result<(), Refusal> {
     if size <= MAX_SOURCE_BYTES {
         return Ok(());
     }
-    Err(Refusal::forbidden(format!("`{}` has {size} bytes, the limit is {MAX_SOURCE_BYTES}", shown(path)))
-        .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES }))
-        .lasting())
+    Err(Refusal::forbidden(format!(
+        "`{}` has {size} bytes, the limit is {MAX_SOURCE_BYTES}; take a smaller file",
+        shown(path)
+    ))
+    .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES }))
+    .lasting())
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl<'a> Temporary<'a> {
 
     /// Renames the file to a name that must be free.
     pub(crate) fn take_new_name(mut self, name: &str) -> io::Result<File> {
-        disk::move_new(self.dir, &self.name, self.dir, name)?;
+        disk::move_new(self.dir, &self.name, name)?;
         self.is_named = true;
         self.file.try_clone()
     }

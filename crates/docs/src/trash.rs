@@ -41,13 +41,13 @@ pub(crate) fn keep(root: &Root, path: &RelPath, file: &File) -> io::Result<Kept>
     };
     // Another process was quicker with the same name, or has removed the folder that it had made.
     let is_meanwhile = |error: &io::Error| is_taken(error) || error.kind() == io::ErrorKind::NotFound;
-    let mut outcome = once();
-    for _ in 1..ATTEMPTS {
-        if outcome.as_ref().is_err_and(is_meanwhile) {
-            outcome = once();
+    let mut attempts = 1..ATTEMPTS;
+    loop {
+        match once() {
+            Err(error) if is_meanwhile(&error) && attempts.next().is_some() => {}
+            outcome => return outcome,
         }
     }
-    outcome
 }
 
 /// A stored copy; it is removed on drop, unless its note was replaced.

@@ -45,7 +45,9 @@ impl Vault {
     pub(crate) fn admit(&self, path: &str, purpose: Use) -> Result<RelPath, Refusal> {
         let path = RelPath::parse(path)?;
         if self.root.below(&RelPath::reserved(SYSTEM), &path).is_some() {
-            return Err(Refusal::forbidden(format!("`{path}` is in `{SYSTEM}`, which is the server's own")));
+            return Err(Refusal::forbidden(format!(
+                "`{path}` is in `{SYSTEM}`, which is the server's own; use another folder"
+            )));
         }
         if purpose == Use::Look {
             return Ok(path);

@@ -141,14 +141,16 @@ fn lines(
     let wanted_end = range.and_then(|range| range.0.end_line).map_or(usize::MAX, Count::get);
     if wanted_end < start {
         return Err(Refusal::parameter(format!(
-            "`range` ends at line {wanted_end}, before it starts at line {start}"
+            "`range` ends at line {wanted_end}, before it starts at line {start}; give an end from there on"
         )));
     }
     // An empty file has one empty line.
     let lines = split_lines(text).count().max(1);
     if start > lines {
-        return Err(Refusal::parameter(format!("`range` starts at line {start}, the file has {lines}"))
-            .with(json!({ "lines": lines })));
+        return Err(Refusal::parameter(format!(
+            "`range` starts at line {start}, the file has {lines}; start before"
+        ))
+        .with(json!({ "lines": lines })));
     }
     let end = wanted_end.min(lines);
     let before: usize = split_lines(text).take(start - 1).map(str::len).sum();
@@ -214,8 +216,12 @@ mod tests {
             (Some((1, 4)), 2, r#""1\n" 1-1 next Some(2) MaxChars true"#),
             (Some((4, 4)), 2, r#""44" 4-4 next None MaxChars true"#),
             (Some((3, 4)), 2, r#""33" 3-3 next Some(4) MaxChars true"#),
-            (Some((5, 9)), 9, "`range` starts at line 5, the file has 4"),
-            (Some((3, 2)), 9, "`range` ends at line 2, before it starts at line 3"),
+            (Some((5, 9)), 9, "`range` starts at line 5, the file has 4; start before"),
+            (
+                Some((3, 2)),
+                9,
+                "`range` ends at line 2, before it starts at line 3; give an end from there on",
+            ),
         ] {
             assert_eq!(shown_lines(text, range, max_chars), want, "{range:?} {max_chars}");
         }

@@ -54,6 +54,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
         check_size(&path, kept as u64 + replacements as u64 * replace.len() as u64)?;
         Ok((text.replacen(find, replace, replacements), replacements))
     })?;
-    let replacements = edited.ok_or_else(|| Refusal::not_found(format!("there is no `{path}`")))?;
+    let replacements = edited
+        .ok_or_else(|| Refusal::not_found(format!("there is no `{path}`; `vault_ls` lists what there is")))?;
     Ok(Answer { written_path: path.into(), replacements })
 }

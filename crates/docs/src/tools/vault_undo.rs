@@ -39,7 +39,11 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
 
 /// The present text is kept instead, so undoing twice restores it.
 fn undo(vault: &Vault, path: &RelPath) -> Result<(), Refusal> {
-    let none = || Refusal::not_found(format!("no earlier text of `{path}` is kept"));
+    let none = || {
+        Refusal::not_found(format!(
+            "no earlier text of `{path}` is kept; only an overwrite or a replacement can be undone"
+        ))
+    };
     let (folder, names) = match trash::entries(&vault.root, path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none()),
         entries => entries.map_err(|error| Refusal::system(".system/trash", &error))?,
