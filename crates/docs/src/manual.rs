@@ -356,7 +356,7 @@ impl Manuals {
         self.outlines.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
-    pub(crate) fn outline(&self, source: Source) -> Result<Arc<Outline>, Refusal> {
+    fn outline(&self, source: Source) -> Result<Arc<Outline>, Refusal> {
         match self.known_outline(&source) {
             Some(outline) => Ok(outline),
             None => Ok(self.parse(source)?.1),
@@ -441,12 +441,6 @@ impl Source {
         let mut bytes = vec![0; range.len()];
         self.file.read_exact_at(&mut bytes, range.start as u64)?;
         Ok(bytes)
-    }
-
-    /// The text at these bytes; `None` if the file has changed since it was opened.
-    pub(crate) fn text_at(&self, range: Range<usize>) -> Option<String> {
-        let bytes = self.bytes(range).ok()?;
-        self.is_unchanged().then(|| valid_prefix(&bytes).to_owned())
     }
 
     pub(crate) fn stamp(&self) -> Stamp {
