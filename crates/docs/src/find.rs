@@ -1,6 +1,6 @@
 //! Searching all manuals.
 
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use serde_json::json;
@@ -33,12 +33,26 @@ const WITHIN_CHARS: usize = 30;
 /// How far into a section to look for a snippet.
 const SNIPPET_WITHIN_CHARS: usize = 64 * 1024;
 
+/// How much text of files is kept besides the file found last.
+const PAGES_BYTES: usize = 4 * 1024 * 1024;
+
 /// How often a search that waits for the index checks whether its call was cancelled.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The index of some files, and searching it.
 #[derive(Debug, Default)]
-pub(crate) struct Search(Mutex<Index>);
+pub(crate) struct Search {
+    index: Mutex<Index>,
+    /// The files found last, newest first: to read and outline a large file for each hit would take long.
+    pages: Mutex<Vec<Arc<Page>>>,
+}
+
+/// A file as it was when it was indexed.
+#[derive(Debug)]
+struct Page {
+    reading: Reading,
+    outline: Outline,
+}
 
 impl Search {
     /// Reads all manuals now, so that the first search need not.
@@ -75,7 +89,8 @@ impl Search {
             index.refresh(manuals, is_gone)?;
             let Matches { best, total, terms } = index.search(&terms, manual.as_ref(), limit);
             drop(index);
-            let found: Vec<_> = best.iter().map(|one| hit(manuals, one, full)).collect();
+            let hit = |one| self.page(manuals, one).and_then(|page| hit(&page, one, full));
+            let found: Vec<_> = best.iter().map(hit).collect();
             attempts += 1;
             // Files that change all the time are left out in the end.
             if attempts < ATTEMPTS && found.iter().any(Option::is_none) {
@@ -88,14 +103,43 @@ impl Search {
         }
     }
 
+    /// The file of a match; `None` if it has changed since it was indexed.
+    fn page(&self, manuals: &Manuals, found: &Match) -> Option<Arc<Page>> {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it =
+            |reading: &Reading| reading.snapshot.stamp.numbers() == found.mark && reading.path == found.path;
+        let page = if let Some(place) = pages.iter().position(|page| is_it(&page.reading)) {
+            pages.remove(place)
+        } else {
+            let reading = manuals.read(&found.path).ok().filter(is_it)?;
+            let outline = reading.format.outline(&reading.snapshot.text);
+            let is_settled = reading.snapshot.is_settled;
+            let page = Arc::new(Page { reading, outline });
+            // A later change could have the same mark.
+            if !is_settled {
+                return Some(page);
+            }
+            page
+        };
+        pages.insert(0, Arc::clone(&page));
+        let mut bytes = 0;
+        let kept = pages.iter().skip(1).take_while(|page| {
+            bytes += page.reading.snapshot.text.len();
+            bytes <= PAGES_BYTES
+        });
+        let kept = 1 + kept.count();
+        pages.truncate(kept);
+        Some(page)
+    }
+
     /// Locks the index. The first search may have to wait long until all manuals are read.
     fn lock(&self, is_gone: &dyn Fn() -> bool) -> Result<MutexGuard<'_, Index>, Refusal> {
         loop {
-            match self.0.try_lock() {
+            match self.index.try_lock() {
                 Ok(index) => return Ok(index),
                 // After a panic it may be incomplete, so it is built again.
                 Err(TryLockError::Poisoned(half_done)) => {
-                    self.0.clear_poison();
+                    self.index.clear_poison();
                     *half_done.into_inner() = Index::default();
                 }
                 Err(TryLockError::WouldBlock) if is_gone() => {
@@ -107,17 +151,12 @@ impl Search {
     }
 }
 
-/// A hit without its snippet, and the text to take one from; `None` if the file has changed since it was indexed.
-fn hit(manuals: &Manuals, found: &Match, full: bool) -> Option<(Hit, String)> {
-    let Reading { format, snapshot, .. } = manuals.read(&found.path).ok()?;
-    if snapshot.stamp.numbers() != found.mark {
-        return None;
-    }
-    let outline = format.outline(&snapshot.text);
-    let section = outline.get(found.section)?;
-    let text = cut(&snapshot.text[section.text()], SNIPPET_WITHIN_CHARS).0.to_owned();
-    let spot = (!format.is_json()).then_some((section.line, section.print));
-    let (path, within) = (found.path.as_str(), within(&outline, found));
+/// A hit without its snippet, and the text to take one from.
+fn hit(page: &Page, found: &Match, full: bool) -> Option<(Hit, String)> {
+    let section = page.outline.get(found.section)?;
+    let text = cut(&page.reading.snapshot.text[section.text()], SNIPPET_WITHIN_CHARS).0.to_owned();
+    let spot = (!page.reading.format.is_json()).then_some((section.line, section.print));
+    let (path, within) = (found.path.as_str(), within(&page.outline, found));
     let reference = if full {
         HitRef::Full(Box::new(RefItem::new(found.path.first(), found.path.below_first(), spot)))
     } else {
@@ -215,7 +254,7 @@ mod tests {
 
         /// How many files are indexed, and how many sections were read, dead or alive.
         fn known(&self) -> (usize, usize) {
-            self.search.0.lock().unwrap().counts()
+            self.search.index.lock().unwrap().counts()
         }
     }
 
@@ -251,7 +290,7 @@ mod tests {
     #[test]
     fn a_search_that_waits_for_another_can_be_cancelled() {
         let shelf = Shelf::with(b"# key\n");
-        let others = shelf.search.0.lock().unwrap();
+        let others = shelf.search.index.lock().unwrap();
         let refusal = shelf.try_find("key", &|| true).unwrap_err();
         assert_eq!(refusal.message, "the call was cancelled; search again");
         drop(others);
@@ -266,8 +305,8 @@ mod tests {
         let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             _ = shelf.try_find("other", &|| panic!("in the middle of it"));
         }));
-        assert_eq!((broken.is_err(), shelf.search.0.is_poisoned()), (true, true));
-        assert_eq!((shelf.find("key").total, shelf.search.0.is_poisoned()), (1, false));
+        assert_eq!((broken.is_err(), shelf.search.index.is_poisoned()), (true, true));
+        assert_eq!((shelf.find("key").total, shelf.search.index.is_poisoned()), (1, false));
     }
 
     #[test]
@@ -286,12 +325,18 @@ mod tests {
         let shelf = Shelf::with(b"# key\n\nTurn it to the left.\n");
         settle(&shelf.manuals);
         assert_eq!(shelf.find("key").items[0].snippet.as_deref(), Some("Turn it to…"));
-        let found = shelf.search.0.lock().unwrap().search(&query_terms("key"), None, 1).best.remove(0);
-        assert!(hit(&shelf.manuals, &found, false).is_some());
+        let found = shelf.search.index.lock().unwrap().search(&query_terms("key"), None, 1).best.remove(0);
+        let page = |search: &Search| search.page(&shelf.manuals, &found);
+        let known = page(&shelf.search).unwrap();
+        assert!(page(&Search::default()).is_some());
+        // As the index knows it, until that is refreshed.
         shelf.write(b"# key\n\nsomething else that is much longer\n");
-        assert!(hit(&shelf.manuals, &found, false).is_none());
+        assert!(Arc::ptr_eq(&page(&shelf.search).unwrap(), &known));
+        assert!(page(&Search::default()).is_none());
+        assert_eq!(shelf.find("key").items[0].snippet.as_deref(), Some("something else th…"));
         fs::remove_file(shelf.dir.path().join("m/a.md")).unwrap();
-        assert!(hit(&shelf.manuals, &found, false).is_none());
+        assert!(page(&Search::default()).is_none());
+        assert_eq!(shelf.find("key").total, 0);
     }
 
     #[test]

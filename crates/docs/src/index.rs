@@ -6,12 +6,10 @@ mod posting;
 mod rank;
 mod refresh;
 mod terms;
-#[cfg(test)]
-mod tests;
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
-use hashbrown::HashMap;
 use rust_stemmers::{Algorithm, Stemmer};
 
 use self::posting::{Posting, Postings};
@@ -121,37 +119,37 @@ impl Index {
         let moved = |range: Range<DocId>| range.start + docs..range.end + docs;
         self.files
             .extend(draft.files.into_iter().map(|file| File { docs: moved(file.docs.clone()), ..file }));
-        // A stable sort: sections stay in order.
-        draft.postings.sort_by_key(|(term, _)| *term);
-        let end = number(self.postings.len());
-        let mut more = Vec::new();
-        // By term, where its new bytes are.
-        let mut added = vec![0..0; self.lists.len()];
+        draft
+            .postings
+            .sort_unstable_by_key(|(term, posting)| u64::from(*term) << 32 | u64::from(posting.doc));
+        let mut end = self.postings.len();
+        // The new bytes of all terms, and where those of each are.
+        let (mut more, mut changed) = (Vec::new(), Vec::new());
         for same in draft.postings.chunk_by(|one, other| one.0 == other.0) {
             let term = self.terms.intern(draft.terms.get(same[0].0)) as usize;
-            self.lists.resize(self.terms.len(), List { end, last: 0 });
-            added.resize(self.terms.len(), 0..0);
+            self.lists.resize(self.terms.len(), List { end: number(end), last: 0 });
             let start = more.len();
             for (_, posting) in same {
                 let posting = Posting { doc: posting.doc + docs, ..*posting };
                 posting::put(&mut more, self.lists[term].last, posting);
                 self.lists[term].last = posting.doc;
             }
-            added[term] = start..more.len();
+            changed.push((term, start..more.len()));
         }
-        // From the end on, each term's bytes move to make room for the new ones of those before it.
-        let mut end = self.postings.len() + more.len();
-        self.postings.reserve_exact(more.len());
-        self.postings.resize(end, 0);
-        for term in (0..self.lists.len()).rev() {
-            let (old, new) = (self.range(term), &more[added[term].clone()]);
-            if end == old.end {
-                break;
+        // From the last term on, what is behind each moves to make room for the new bytes up to there.
+        changed.sort_unstable_by_key(|(term, _)| Reverse(*term));
+        let (mut shift, mut after) = (more.len(), self.lists.len());
+        self.postings.reserve_exact(shift);
+        self.postings.resize(end + shift, 0);
+        for (term, new) in changed {
+            let start = self.lists[term].end as usize;
+            self.postings.copy_within(start..end, start + shift);
+            for list in &mut self.lists[term..after] {
+                list.end += number(shift);
             }
-            self.lists[term].end = number(end);
-            self.postings[end - new.len()..end].copy_from_slice(new);
-            end -= new.len() + old.len();
-            self.postings.copy_within(old, end);
+            shift -= new.len();
+            self.postings[start + shift..][..new.len()].copy_from_slice(&more[new]);
+            (end, after) = (start, term);
         }
     }
 
@@ -203,8 +201,9 @@ struct Draft {
     docs: Vec<Doc>,
     files: Vec<File>,
     stemmer: Stemmer,
-    /// The terms of words as written: looking one up is much faster than stemming it.
-    words: HashMap<Box<str>, TermId>,
+    /// Words as written, and the term of each: looking one up is much faster than stemming it.
+    words: Terms,
+    stems: Vec<TermId>,
     /// The terms of the current section, each with its field.
     found: Vec<(TermId, u8)>,
     /// How much text was added.
@@ -219,7 +218,8 @@ impl Default for Draft {
             docs: Vec::new(),
             files: Vec::new(),
             stemmer: Stemmer::create(Algorithm::English),
-            words: HashMap::default(),
+            words: Terms::default(),
+            stems: Vec::new(),
             found: Vec::new(),
             bytes: 0,
         }
@@ -263,7 +263,7 @@ impl Draft {
             });
             lengths[usize::from(field)] = found.len() - before;
         }
-        found.sort_unstable();
+        found.sort_unstable_by_key(|(term, field)| u64::from(*term) << 8 | u64::from(*field));
         let doc = number(self.docs.len());
         for same in found.chunk_by(|one, other| one.0 == other.0) {
             let mut counts = [0_u8; FIELDS];
@@ -282,11 +282,10 @@ impl Draft {
     }
 
     fn word(&mut self, word: &str) -> TermId {
-        if let Some(term) = self.words.get(word) {
-            return *term;
+        let word_id = self.words.intern(word) as usize;
+        if word_id == self.stems.len() {
+            self.stems.push(self.terms.intern(&stem(&self.stemmer, word)));
         }
-        let term = self.terms.intern(&stem(&self.stemmer, word));
-        self.words.insert(word.into(), term);
-        term
+        self.stems[word_id]
     }
 }

@@ -12,12 +12,14 @@ pub(super) struct Posting {
 
 /// Most terms of a section occur once, in its body.
 const ONCE: [u8; FIELDS] = [0, 0, 0, 1];
-const FIELDS_FOLLOW: u8 = 0xf0;
+/// With a bit for each field in which it occurs.
+const ONCE_EACH: u8 = 0xe0;
+const COUNTED: u8 = 0xf0;
 
 /// Writes postings as bytes: as numbers they would be larger than the text.
 ///
-/// Each begins with its distance from the one before, and whether it occurs [once](ONCE). If not, the count in the body
-/// follows, or from `FIELDS_FOLLOW` on a bit for each field and the counts of those fields.
+/// Each begins with its distance from the one before, and whether it occurs [once](ONCE). If not, a byte says how often: the
+/// count in the body, or the fields in which it occurs once each, or the fields whose counts follow.
 pub(super) fn put(bytes: &mut Vec<u8>, last: DocId, Posting { doc, counts }: Posting) {
     let mut number = u64::from(doc - last) << 1 | u64::from(counts != ONCE);
     // Seven bits per byte, lowest first; the highest bit is set if more follow.
@@ -28,11 +30,16 @@ pub(super) fn put(bytes: &mut Vec<u8>, last: DocId, Posting { doc, counts }: Pos
     bytes.push(number.to_le_bytes()[0]);
     match counts {
         ONCE => {}
-        [0, 0, 0, count @ ..FIELDS_FOLLOW] => bytes.push(count),
+        [0, 0, 0, count @ ..ONCE_EACH] => bytes.push(count),
         counts => {
             let used = (0..FIELDS).filter(|field| counts[*field] > 0);
-            bytes.push(used.clone().fold(FIELDS_FOLLOW, |mask, field| mask | 1 << field));
-            bytes.extend(used.map(|field| counts[field]));
+            let fields = used.clone().fold(0, |bits, field| bits | 1 << field);
+            if counts.iter().all(|count| *count <= 1) {
+                bytes.push(ONCE_EACH | fields);
+            } else {
+                bytes.push(COUNTED | fields);
+                bytes.extend(used.map(|field| counts[field]));
+            }
         }
     }
 }
@@ -77,11 +84,10 @@ impl Iterator for Postings<'_> {
         let mut counts = ONCE;
         if number & 1 == 1 {
             counts[BODY] = self.byte()?;
-            if counts[BODY] >= FIELDS_FOLLOW {
-                let mut left = std::mem::take(&mut counts[BODY]) - FIELDS_FOLLOW;
-                while left != 0 {
-                    counts[left.trailing_zeros() as usize] = self.byte()?;
-                    left &= left - 1;
+            if counts[BODY] >= ONCE_EACH {
+                let how = std::mem::take(&mut counts[BODY]);
+                for field in (0..FIELDS).filter(|field| how >> field & 1 == 1) {
+                    counts[field] = if how >= COUNTED { self.byte()? } else { 1 };
                 }
             }
         }
@@ -99,7 +105,7 @@ mod tests {
         #[test]
         fn postings_are_read_as_they_were_written(docs in prop::collection::btree_map(
             prop_oneof![any::<u32>(), 0..200_u32],
-            prop_oneof![any::<[u8; FIELDS]>(), any::<u8>().prop_map(|count| [0, 0, 0, count]), Just(ONCE)],
+            prop_oneof![any::<[u8; FIELDS]>(), prop::array::uniform4(0..2_u8), any::<u8>().prop_map(|count| [0, 0, 0, count]), Just(ONCE)],
             0..50,
         )) {
             let postings: Vec<_> = docs.into_iter().map(|(doc, counts)| Posting { doc, counts }).collect();

@@ -55,6 +55,7 @@ impl Terms {
     }
 }
 
+#[inline]
 fn term<'a>(text: &'a str, ends: &[u32], id: TermId) -> &'a str {
     let id = id as usize;
     let start = if id == 0 { 0 } else { ends[id - 1] };
