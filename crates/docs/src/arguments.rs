@@ -2,20 +2,17 @@
 //! decoded through them.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, IntoDeserializer as _, MapAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::limit::MAX_SOURCE_BYTES;
 use crate::refusal::shown;
 
 /// A whole number from 1 to `MAX`. `1000.0` is 1000.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Whole<const MAX: usize>(usize);
 
 /// A count. A number too large for the type becomes its maximum, and is lowered to a limit later.
@@ -29,6 +26,10 @@ pub(crate) const MAX_LINE: usize = MAX_SOURCE_BYTES as usize;
 pub(crate) type Line = Whole<MAX_LINE>;
 
 impl<const MAX: usize> Whole<MAX> {
+    pub(crate) fn new(number: usize) -> Self {
+        Self(number)
+    }
+
     pub(crate) fn get(self) -> usize {
         self.0
     }
@@ -86,89 +87,38 @@ impl<const MAX: usize> JsonSchema for Whole<MAX> {
     }
 }
 
-/// A `T` from an object. serde alone takes a list of its members too.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Object<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
-            type Value = Object<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
-            }
-        }
-
-        deserializer.deserialize_map(Members(PhantomData))
-    }
+/// What a reference can point to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    /// A section or file of a manual.
+    Manual,
 }
 
-impl<T: JsonSchema> JsonSchema for Object<T> {
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
+// Variants of arguments have no doc comments, so that the schema is a plain `enum`.
 
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
-    }
+/// How much of a manual to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Scope {
+    // The section's own text, without its subsections.
+    Snippet,
+    // The section with its subsections.
+    Section,
+    // From the section on, up to `max_sections` headings.
+    Sections,
+    // The whole file.
+    File,
 }
 
-/// Enums of names; objects are not accepted. Variants have no doc comments, so that the schema is a plain `enum`.
-macro_rules! names {
-    ($($(#[$about:meta])* enum $name:ident { $($variant:ident,)* })*) => {$(
-        $(#[$about])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-        #[serde(remote = "Self", rename_all = "snake_case")]
-        pub(crate) enum $name { $($variant,)* }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let name = Cow::<'de, str>::deserialize(deserializer)?;
-                <$name>::deserialize(name.into_deserializer())
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                <$name>::serialize(self, serializer)
-            }
-        }
-    )*};
-}
-
-names! {
-    /// What a reference can point to.
-    enum Target {
-        // A section or file of a manual.
-        Manual,
-    }
-
-    /// How much of a manual to read.
-    enum Scope {
-        // The section's own text, without its subsections.
-        Snippet,
-        // The section with its subsections.
-        Section,
-        // From the section on, up to `max_sections` headings.
-        Sections,
-        // The whole file.
-        File,
-    }
-
-    /// What to do with a target.
-    enum Mode {
-        // Replace the existing content.
-        Overwrite,
-        // Add at the end, on a new line.
-        Append,
-    }
+/// What to do with a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mode {
+    // Replace the existing content.
+    Overwrite,
+    // Add at the end, on a new line.
+    Append,
 }
 
 /// How much at most; lowered to the server's hard limits.

@@ -63,12 +63,17 @@ impl Documents {
     }
 
     pub(crate) fn new(shared: Shared, read_only: bool) -> Self {
-        let tools = tools(shared.vault.daily.as_ref(), read_only);
         let shared = Arc::new(shared);
         prepare(Arc::clone(&shared));
-        let builder = Toolset::builder().state(shared);
-        let tools = tools.fold(builder, ToolsetBuilder::with).build();
-        Self { tools: tools.expect("each tool has a name of its own, and a schema") }
+        let tools = tools(shared.vault.daily.as_ref()).into_iter();
+        let tools = tools.fold(Toolset::builder().state(shared), ToolsetBuilder::with).build();
+        let tools = tools.expect("each tool has a name of its own, and a schema");
+        if !read_only {
+            return Self { tools };
+        }
+        let list = tools.tools();
+        let reading = list.iter().filter(|tool| !tool.exclusive).map(|tool| &tool.name);
+        Self { tools: tools.filter(reading).expect("they are in it") }
     }
 }
 

@@ -158,7 +158,7 @@ fn hit(page: &Page, found: &Match, full: bool) -> Option<(Hit, String)> {
     let spot = (!page.reading.format.is_json()).then_some((section.line, section.print));
     let (path, within) = (found.path.as_str(), within(&page.outline, found));
     let reference = if full {
-        HitRef::Full(Box::new(RefItem::new(found.path.first(), found.path.below_first(), spot)))
+        HitRef::Full(Box::new(RefItem::new(&found.path, spot)))
     } else {
         HitRef::Short(format!("{path}{}", spot.map(|(line, print)| suffix(line, print)).unwrap_or_default()))
     };

@@ -1,6 +1,6 @@
 //! Limits on how much one call may read or copy.
 
-use crate::arguments::{Count, Limits, Object};
+use crate::arguments::{Count, Limits};
 
 /// Larger sources are refused before they are read.
 pub(crate) const MAX_SOURCE_BYTES: u64 = 64 * 1024 * 1024;
@@ -50,21 +50,21 @@ pub(crate) struct MaxChars {
 
 impl HardLimits {
     /// The limit for reading. Half a `.json` is no use, so its default is the most.
-    pub(crate) fn chars(self, asked: Option<Object<Limits>>, is_json: bool) -> MaxChars {
+    pub(crate) fn chars(self, asked: Option<Limits>, is_json: bool) -> MaxChars {
         Self::lowered(asked, if is_json { self.max_chars } else { DEFAULT_MAX_CHARS }, self.max_chars)
     }
 
     /// The limit for a copy. A separate limit for copies is also the default, because it is set to get them
     /// whole.
-    pub(crate) fn copied_chars(self, asked: Option<Object<Limits>>, is_json: bool) -> MaxChars {
+    pub(crate) fn copied_chars(self, asked: Option<Limits>, is_json: bool) -> MaxChars {
         match self.max_copy_chars {
             Some(most) => Self::lowered(asked, most, most),
             None => self.chars(asked, is_json),
         }
     }
 
-    fn lowered(asked: Option<Object<Limits>>, default: usize, most: usize) -> MaxChars {
-        let asked = asked.and_then(|limits| limits.0.max_chars).map(Count::get);
+    fn lowered(asked: Option<Limits>, default: usize, most: usize) -> MaxChars {
+        let asked = asked.and_then(|limits| limits.max_chars).map(Count::get);
         let wanted = asked.unwrap_or(default);
         MaxChars {
             chars: wanted.min(most),
@@ -73,8 +73,8 @@ impl HardLimits {
         }
     }
 
-    pub(crate) fn sections(self, asked: Option<Object<Limits>>) -> usize {
-        let asked = asked.and_then(|limits| limits.0.max_sections).map_or(DEFAULT_MAX_SECTIONS, Count::get);
+    pub(crate) fn sections(self, asked: Option<Limits>) -> usize {
+        let asked = asked.and_then(|limits| limits.max_sections).map_or(DEFAULT_MAX_SECTIONS, Count::get);
         asked.min(self.max_sections)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::arguments::{Limits, Object};
+use crate::arguments::Limits;
 use crate::format::Format;
 use crate::limit::{HardLimits, MAX_SOURCE_BYTES};
 use crate::path::RelPath;
@@ -63,8 +63,8 @@ impl Manuals {
     }
 
     /// Whether a whole `.md` may be read or copied.
-    pub(crate) fn admit_file(&self, limits: Option<Object<Limits>>) -> Result<(), Refusal> {
-        let asked = limits.and_then(|limits| limits.0.allow_file) == Some(true);
+    pub(crate) fn admit_file(&self, limits: Option<Limits>) -> Result<(), Refusal> {
+        let asked = limits.and_then(|limits| limits.allow_file) == Some(true);
         if self.allow_file_scope && asked {
             return Ok(());
         }

@@ -11,70 +11,56 @@ use serde_json::Value;
 
 use crate::arguments::{Line, MAX_LINE, Scope, Target};
 use crate::manual::TOP;
+use crate::path::RelPath;
 use crate::print::Print;
 use crate::refusal::shown;
 
-/// A reference as an object, to be passed on as it is.
-#[derive(Debug, Clone, Serialize)]
+/// A reference as an object: as answers have it, and as a model gives it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct RefItem {
-    pub(crate) target: Target,
-    pub(crate) manual_id: String,
+    target: Target,
+    manual_id: String,
+    /// The file, relative to the manual.
     pub(crate) path: String,
-    /// The line at which the section starts; null for `.json`.
-    pub(crate) start_line: Option<usize>,
+    /// The line at which the section starts; null for the first section, and for `.json`.
+    start_line: Option<Line>,
     /// Always null.
-    pub(crate) json_path: Option<String>,
-    /// What the section is known by when it has moved.
+    json_path: Option<Value>,
+    /// What the section is known by when it has moved: what stands after `~` in a short reference.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hash: Option<String>,
+    hash: Option<String>,
+    /// Not used; taken because it is specified.
+    #[serde(skip_serializing, rename = "title")]
+    _title: Option<Value>,
+    #[serde(skip_serializing, rename = "signals")]
+    _signals: Option<Value>,
 }
 
 impl RefItem {
     /// A file, or a section by its line and what it is known by.
-    pub(crate) fn new(manual_id: &str, path: &str, section: Option<(usize, Print)>) -> Self {
+    pub(crate) fn new(path: &RelPath, section: Option<(usize, Print)>) -> Self {
         Self {
             target: Target::Manual,
-            manual_id: manual_id.to_owned(),
-            path: path.to_owned(),
-            start_line: section.map(|(line, _)| line),
+            manual_id: path.first().to_owned(),
+            path: path.below_first().to_owned(),
+            start_line: section.map(|(line, _)| Line::new(line)),
             json_path: None,
             hash: section.map(|(_, print)| print.to_string()),
+            _title: None,
+            _signals: None,
         }
     }
 
     /// The part of a short reference after the file's path, if it is to a section.
     pub(crate) fn place(&self) -> Option<String> {
-        Some(format!("#L{}~{}", self.start_line?, self.hash.as_ref()?))
+        Some(format!("#L{}~{}", self.start_line?.get(), self.hash.as_ref()?))
     }
 }
 
 /// The part of a reference after the file's path.
 pub(crate) fn suffix(line: usize, print: Print) -> String {
     format!("#L{line}~{print}")
-}
-
-/// A reference as an object, from a model.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RefObject {
-    /// Always `manual`.
-    target: Target,
-    /// The manual.
-    manual_id: String,
-    /// The file, relative to the manual.
-    path: String,
-    /// The line at which the section starts; null or left out for the first section, and for `.json`.
-    start_line: Option<Line>,
-    /// Always null.
-    json_path: Option<Value>,
-    /// As answers have it; not used.
-    #[serde(rename = "title")]
-    _title: Option<Value>,
-    /// Anything said about the reference; not used.
-    #[serde(rename = "signals")]
-    _signals: Option<Value>,
-    /// What stands after `~` in a short reference.
-    hash: Option<String>,
 }
 
 /// A reference into a manual, from a model: `book/ch16.md#L98~k3f9a2bcd`, or an object with the same parts.
@@ -151,8 +137,8 @@ impl<'de> Visitor<'de> for RefVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Ref, A::Error> {
-        let object = RefObject::deserialize(MapAccessDeserializer::new(map))?;
-        let RefObject { target: Target::Manual, manual_id, path, start_line, json_path, hash, .. } = object;
+        let item = RefItem::deserialize(MapAccessDeserializer::new(map))?;
+        let RefItem { manual_id, path, start_line, json_path, hash, .. } = item;
         let print = match hash.as_deref().map(str::parse) {
             Some(Err(())) => {
                 return Err(de::Error::custom("`hash` is not one that `manual_toc` gave; leave it out"));

@@ -190,14 +190,13 @@ fn headings(text: &str, start: usize) -> Vec<Section> {
 
 /// CommonMark treats a lone CR as a line end, the parser does not. The length stays the same, so positions do
 /// too.
-pub(crate) fn with_line_feeds(text: &str) -> Cow<'_, str> {
-    let is_lone = |bytes: &[u8], place: usize| bytes[place] == b'\r' && bytes.get(place + 1) != Some(&b'\n');
-    let Some(first) = (0..text.len()).find(|place| is_lone(text.as_bytes(), *place)) else {
+fn with_line_feeds(text: &str) -> Cow<'_, str> {
+    if !text.contains('\r') {
         return Cow::Borrowed(text);
-    };
+    }
     let mut bytes = text.as_bytes().to_vec();
-    for place in first..bytes.len() {
-        if is_lone(&bytes, place) {
+    for place in 0..bytes.len() {
+        if bytes[place] == b'\r' && bytes.get(place + 1) != Some(&b'\n') {
             bytes[place] = b'\n';
         }
     }

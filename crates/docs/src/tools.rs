@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use toolbridge_core::tool::{RawJson, schema_of};
 use toolbridge_core::{CallContext, Tool, ToolResult};
 
-use crate::arguments::{Mode, Object};
+use crate::arguments::Mode;
 use crate::documents::Shared;
 use crate::excerpt::Excerpt;
 use crate::log::Note;
@@ -35,9 +35,9 @@ use crate::reference::EXAMPLE_REFS;
 use crate::refusal::{Refusal, shown};
 use crate::section::BOM;
 
-/// The tools, in the order in which a model would use them; with `read_only`, only those that change nothing.
-pub(crate) fn tools(daily: Option<&RelPath>, read_only: bool) -> impl Iterator<Item = Tool> + use<> {
-    let all = [
+/// The tools, in the order in which a model would use them.
+pub(crate) fn tools(daily: Option<&RelPath>) -> [Tool; 14] {
+    [
         manual_list::tool(),
         manual_ls::tool(),
         manual_toc::tool(),
@@ -52,21 +52,7 @@ pub(crate) fn tools(daily: Option<&RelPath>, read_only: bool) -> impl Iterator<I
         vault_write::tool(),
         vault_replace::tool(),
         vault_undo::tool(),
-    ];
-    all.into_iter().filter(move |entry| !read_only || entry.reads).map(|entry| entry.tool)
-}
-
-/// A tool of this list.
-struct Entry {
-    tool: Tool,
-    reads: bool,
-}
-
-impl Entry {
-    /// It changes nothing.
-    fn reads(self) -> Self {
-        Self { tool: self.tool.read_only(), reads: true }
-    }
+    ]
 }
 
 /// What a handler works with.
@@ -99,7 +85,7 @@ impl Call<'_> {
 type Run<I, O> = fn(&Call<'_>, &I) -> Result<O, Refusal>;
 
 /// A tool. By the protocol's defaults it changes something and may destroy it.
-fn entry<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Entry
+fn tool<I, O>(name: &'static str, title: &str, description: &str, run: Run<I, O>) -> Tool
 where
     I: DeserializeOwned + JsonSchema + 'static,
     O: Serialize + 'static,
@@ -128,13 +114,7 @@ where
     let nullable: &[_] = if name.starts_with("bridge_") { &["limits", "from_ref"] } else { &["ref"] };
     let arguments = short(shown_schema::<I>(), nullable, false);
     // Unchecked: `decode` refuses wrong arguments with messages of its own.
-    let tool = Tool::raw(name, description, arguments, handler).unchecked().title(title).open_world(false);
-    Entry { tool, reads: false }
-}
-
-/// The tool with an output schema. Only the bridges have one: a model sees the answers but not their schemas.
-fn with_output<O: JsonSchema>(entry: Entry) -> Entry {
-    Entry { tool: entry.tool.output_schema(answer_schema(shown_schema::<O>())), ..entry }
+    Tool::raw(name, description, arguments, handler).unchecked().title(title).open_world(false)
 }
 
 /// The schema without the type's description, which only repeats the tool's.
@@ -169,8 +149,10 @@ fn short(mut schema: Value, nullable: &[&str], says_null: bool) -> Value {
     schema
 }
 
-/// The schema of the members that an answer always has.
-fn answer_schema(mut schema: Value) -> Value {
+/// The schema of the members that an answer always has. Only the bridges have one: a model sees the answers but not
+/// their schemas.
+fn answer_schema<O: JsonSchema>() -> Value {
+    let mut schema = shown_schema::<O>();
     let required = schema["required"].take();
     let names = required.as_array().into_iter().flatten().filter_map(Value::as_str);
     let types = names.map(|name| (name.to_owned(), json!({ "type": schema["properties"][name]["type"] })));
@@ -180,9 +162,11 @@ fn answer_schema(mut schema: Value) -> Value {
 
 /// Decodes a call's arguments; the refusal names the wrong one and the reason.
 fn decode<I: DeserializeOwned>(arguments: &RawJson) -> Result<I, Refusal> {
+    if !arguments.is_object() {
+        return Err(Refusal::parameter("expected an object with the arguments"));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(arguments.as_bytes());
-    let decoded = serde_path_to_error::deserialize::<_, Object<I>>(&mut deserializer);
-    decoded.map(|arguments| arguments.0).map_err(|error| {
+    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = shown(&error.path().to_string());
         let mut reason = error.into_inner().to_string();
         if let Some(place) = reason.rfind(" at line ") {

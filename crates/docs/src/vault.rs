@@ -29,37 +29,23 @@ pub(crate) struct Vault {
     pub(crate) daily: Option<RelPath>,
 }
 
-/// What a call is going to do with a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    Look,
-    Create,
-    Write(Mode),
-}
-
-/// Allowed for all notes except daily ones.
-pub(crate) const CHANGE: Use = Use::Write(Mode::Overwrite);
-
 impl Vault {
-    /// Checks that a path is valid and allows this use.
-    pub(crate) fn admit(&self, path: &str, purpose: Use) -> Result<RelPath, Refusal> {
+    /// Checks that a path is valid, and may be read, or written in this mode; a new note is one that takes an append.
+    pub(crate) fn admit(&self, path: &str, mode: Option<Mode>) -> Result<RelPath, Refusal> {
         let path = RelPath::parse(path)?;
         if self.root.below(&RelPath::reserved(SYSTEM), &path).is_some() {
             return Err(Refusal::forbidden(format!(
                 "`{path}` is in `{SYSTEM}`, which is the server's own; use another folder"
             )));
         }
-        if purpose == Use::Look {
-            return Ok(path);
-        }
-        let Some(daily) = &self.daily else { return Ok(path) };
+        let Some(daily) = self.daily.as_ref().filter(|_| mode.is_some()) else { return Ok(path) };
         let Some(name) = self.root.below(daily, &path) else { return Ok(path) };
         if !name.strip_suffix(".md").is_some_and(is_date) {
             return Err(Refusal::forbidden(format!(
                 "`{path}`: `{daily}/` takes only `{daily}/YYYY-MM-DD.md`, with a date that exists"
             )));
         }
-        if purpose == Use::Write(Mode::Overwrite) {
+        if mode == Some(Mode::Overwrite) {
             return Err(Refusal::forbidden(format!(
                 "`{path}` can only be appended to; use the mode `append`"
             )));
@@ -124,11 +110,6 @@ impl Vault {
             self.replace(path, old, &[text.as_bytes()])?;
             Ok(outcome)
         })
-    }
-
-    /// Checks the target of a copy, before anything is read.
-    pub(crate) fn destination(&self, to_path: &str, mode: Mode) -> Result<RelPath, Refusal> {
-        self.admit(to_path, Use::Write(mode))
     }
 
     /// Writes text to a note, which is created if there is none; returns the number of bytes. `bom` is written only
@@ -275,7 +256,7 @@ mod tests {
         let root = Arc::new(Root::open(dir.path()).unwrap());
         let vault = Vault { root, hard: HardLimits::default(), daily: None };
         let content = "x".repeat(usize::try_from(MAX_SOURCE_BYTES).unwrap() + 1);
-        let path = vault.destination("a.md", Mode::Overwrite).unwrap();
+        let path = vault.admit("a.md", Some(Mode::Overwrite)).unwrap();
         let mut refusals = vec![vault.create(&path, &[content.as_bytes()]).unwrap_err()];
         std::fs::write(dir.path().join("a.md"), "old").unwrap();
         refusals.push(vault.overwrite(&path, &[content.as_bytes()]).unwrap_err());

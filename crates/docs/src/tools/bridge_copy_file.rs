@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry, with_output};
-use crate::arguments::{Limits, Mode, Object, Scope};
+use super::{Call, Tool, answer_schema};
+use crate::arguments::{Limits, Mode, Scope};
 use crate::excerpt::{Excerpt, Extent};
 use crate::path::RelPath;
 use crate::reference::Spot;
@@ -22,7 +22,7 @@ struct Arguments {
     /// Replace, or add at the end.
     mode: Mode,
     /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
-    limits: Option<Object<Limits>>,
+    limits: Option<Limits>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -38,19 +38,19 @@ struct Answer {
     next: Option<String>,
 }
 
-pub(super) fn tool() -> Entry {
-    with_output::<Answer>(entry(
+pub(super) fn tool() -> Tool {
+    super::tool(
         "bridge_copy_file",
         "Copy a file",
         "Copies a whole `.json`, or an `.md` if the server and `allow_file` allow it, as `bridge_copy_section` does a section.",
         run,
-    ))
+    ).output_schema(answer_schema::<Answer>())
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let Arguments { from_path, manual_id, to_path, mode, limits } = arguments;
     let manuals = &call.shared.manuals;
-    let to = call.shared.vault.destination(to_path, *mode)?;
+    let to = call.shared.vault.admit(to_path, Some(*mode))?;
     let (path, spot) = match Spot::split(from_path) {
         // More than a path is accepted only if it is the `next` of a copy that was cut.
         (path, spot) if spot.offset > 0 => (path, spot),

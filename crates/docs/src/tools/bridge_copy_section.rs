@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry, with_output};
-use crate::arguments::{Limits, Mode, Object, Scope};
+use super::{Call, Tool, answer_schema};
+use crate::arguments::{Limits, Mode, Scope};
 use crate::excerpt::{Excerpt, Extent};
 use crate::path::RelPath;
 use crate::reference::Ref;
@@ -19,7 +19,7 @@ struct Arguments {
     /// Replace, or add at the end.
     mode: Mode,
     /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
-    limits: Option<Object<Limits>>,
+    limits: Option<Limits>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -39,10 +39,10 @@ struct Answer {
     next: Option<String>,
 }
 
-pub(super) fn tool(daily: Option<&RelPath>) -> Entry {
+pub(super) fn tool(daily: Option<&RelPath>) -> Tool {
     let daily =
         daily.map(|daily| format!(" `{daily}/YYYY-MM-DD.md` only takes appends.")).unwrap_or_default();
-    with_output::<Answer>(entry(
+    super::tool(
         "bridge_copy_section",
         "Copy a section",
         &format!(
@@ -51,13 +51,13 @@ pub(super) fn tool(daily: Option<&RelPath>) -> Entry {
              with `next` as `from_ref`.{daily}"
         ),
         run,
-    ))
+    ).output_schema(answer_schema::<Answer>())
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let Arguments { from_ref, to_path, mode, limits } = arguments;
     let manuals = &call.shared.manuals;
-    let to = call.shared.vault.destination(to_path, *mode)?;
+    let to = call.shared.vault.admit(to_path, Some(*mode))?;
     let reading = manuals.read_ref(from_ref)?;
     let is_json = reading.format.is_json();
     let extent = Extent {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry};
+use super::{Call, Tool};
 use crate::arguments::Count;
 use crate::reference::RefItem;
 use crate::refusal::Refusal;
@@ -54,14 +54,14 @@ pub(crate) enum HitRef {
     Full(Box<RefItem>),
 }
 
-pub(super) fn tool() -> Entry {
-    entry(
+pub(super) fn tool() -> Tool {
+    super::tool(
         "manual_find",
         "Search manuals",
         "The quickest way to a section: searches manuals for words in any language, best first. Give its `ref` to \
          `manual_read` or `bridge_copy_section` as it is; `in` are the titles above it, `total` counts all.",
         run,
-    ).reads()
+    ).read_only()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Found, Refusal> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry};
+use super::{Call, Tool};
 use crate::arguments::Count;
 use crate::format::Format;
 use crate::limit::{MAX_SOURCE_BYTES, page};
@@ -41,14 +41,14 @@ struct Item {
     file_type: Format,
 }
 
-pub(super) fn tool() -> Entry {
-    entry(
+pub(super) fn tool() -> Tool {
+    super::tool(
         "manual_ls",
         "List files",
         "Lists the files of one manual, or of all; `left_out` counts those not readable.",
         run,
     )
-    .reads()
+    .read_only()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {

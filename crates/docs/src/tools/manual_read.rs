@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry};
-use crate::arguments::{Limits, Object, Scope};
+use super::{Call, Tool};
+use crate::arguments::{Limits, Scope};
 use crate::excerpt::{Excerpt, Extent};
 use crate::reference::Ref;
 use crate::refusal::{Code, Refusal};
@@ -17,7 +17,7 @@ struct Arguments {
     /// How much of it.
     scope: Option<Scope>,
     /// Up to `max_chars` (8000), `max_sections`; `allow_file`: whole `.md`.
-    limits: Option<Object<Limits>>,
+    limits: Option<Limits>,
 }
 
 #[derive(Serialize)]
@@ -39,8 +39,8 @@ struct Applied {
     max_chars: usize,
 }
 
-pub(super) fn tool() -> Entry {
-    entry(
+pub(super) fn tool() -> Tool {
+    super::tool(
         "manual_read",
         "Read a manual",
         "Reads from a manual. `scope`: `snippet` (default) is the section without its subsections, `section` has them, \
@@ -48,7 +48,7 @@ pub(super) fn tool() -> Entry {
          `allow_file` allow it). If cut, `next` is the `ref` to continue with. To put text into the vault do not read it: use \
          `bridge_copy_section`.",
         run,
-    ).reads()
+    ).read_only()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {

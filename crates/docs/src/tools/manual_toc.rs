@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry};
+use super::{Call, Tool};
 use crate::arguments::Count;
 use crate::excerpt::shown_title;
 use crate::format::Format;
@@ -75,14 +75,14 @@ struct Node {
     reference: RefItem,
 }
 
-pub(super) fn tool() -> Entry {
-    entry(
+pub(super) fn tool() -> Tool {
+    super::tool(
         "manual_toc",
         "Contents",
         "The headings of a manual by file, as lines such as `#L98~k3f9a2bcd 2 Title`: place, level, title. `file` and place \
          make a `ref`; for a `.json`, `file` alone. Level 0 is text before the first heading.",
         run,
-    ).reads()
+    ).read_only()
 }
 
 /// Reads files one by one until the page is full.
@@ -167,7 +167,7 @@ fn line(node: &Node) -> String {
 
 /// The node of a heading, or of a whole file.
 fn node(path: &RelPath, heading: Option<(&Outline, usize)>) -> Node {
-    let (manual_id, file, name) = (path.first(), path.below_first(), path.name());
+    let (file, name) = (path.below_first(), path.name());
     let section = heading.map(|(outline, place)| &outline[place]);
     let id = |line: usize| format!("{file}#L{line}");
     let parent = heading.and_then(|(outline, place)| Some(outline[outline[place].parent?].line));
@@ -180,6 +180,6 @@ fn node(path: &RelPath, heading: Option<(&Outline, usize)>) -> Node {
         parent_id: parent.map(id),
         line_start: section.map(|section| section.line),
         line_end: section.map(|section| section.last_line),
-        reference: RefItem::new(manual_id, file, section.map(|section| (section.line, section.print))),
+        reference: RefItem::new(path, section.map(|section| (section.line, section.print))),
     }
 }

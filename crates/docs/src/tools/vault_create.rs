@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry};
+use super::{Call, Tool};
+use crate::arguments::Mode;
 use crate::refusal::Refusal;
-use crate::vault::Use;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -23,16 +23,15 @@ struct Answer {
     written_bytes: u64,
 }
 
-pub(super) fn tool() -> Entry {
+pub(super) fn tool() -> Tool {
     let description = "Creates a new note and its folders; one that exists is a `conflict`.";
-    let entry = entry("vault_create", "Create a note", description, run);
     // Nothing that exists is lost.
-    Entry { tool: entry.tool.destructive(false), ..entry }
+    super::tool("vault_create", "Create a note", description, run).destructive(false)
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let vault = &call.shared.vault;
-    let path = vault.admit(&arguments.path, Use::Create)?;
+    let path = vault.admit(&arguments.path, Some(Mode::Append))?;
     let written_bytes = vault.create(&path, &[arguments.content.as_bytes()])?;
     Ok(Answer { written_path: path.into(), written_bytes })
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::manual_find::{Arguments as ManualFind, Found, Hit, HitRef};
-use super::{Call, Entry, entry};
+use super::{Call, Tool};
 use crate::arguments::Count;
 use crate::reference::Spot;
 use crate::refusal::Refusal;
@@ -40,8 +40,9 @@ struct Item {
     snippet: Option<String>,
 }
 
-pub(super) fn tool() -> Entry {
-    entry("vault_find", "Search the vault", "Searches the notes as `manual_find` does manuals.", run).reads()
+pub(super) fn tool() -> Tool {
+    super::tool("vault_find", "Search the vault", "Searches the notes as `manual_find` does manuals.", run)
+        .read_only()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {

@@ -3,10 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry};
+use super::{Call, Tool};
 use crate::path::RelPath;
 use crate::refusal::Refusal;
-use crate::vault::Use;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -31,15 +30,16 @@ struct Item {
     size_bytes: Option<u64>,
 }
 
-pub(super) fn tool() -> Entry {
-    entry("vault_ls", "List the vault", "Lists one folder of the vault, not those below it.", run).reads()
+pub(super) fn tool() -> Tool {
+    super::tool("vault_ls", "List the vault", "Lists one folder of the vault, not those below it.", run)
+        .read_only()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let vault = &call.shared.vault;
     let folder = match arguments.path.as_deref() {
         None | Some("" | "." | "./") => None,
-        Some(folder) => Some(vault.admit(folder, Use::Look)?),
+        Some(folder) => Some(vault.admit(folder, None)?),
     };
     let place = folder.as_ref().map_or("vault", RelPath::as_str);
     let entries = vault.root.list(folder.as_ref()).map_err(|error| Refusal::system(place, &error))?;

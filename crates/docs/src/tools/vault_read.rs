@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Call, Entry, entry};
-use crate::arguments::{Count, Limits, Object};
+use super::{Call, Tool};
+use crate::arguments::{Count, Limits};
 use crate::excerpt::shown_title;
 use crate::format::Format;
 use crate::limit::MAX_PAGE;
@@ -13,7 +13,6 @@ use crate::path::RelPath;
 use crate::refusal::Refusal;
 use crate::section::{Section, cut, split_lines};
 use crate::snapshot;
-use crate::vault::Use;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -21,13 +20,13 @@ struct Arguments {
     /// File in the vault.
     path: String,
     /// Lines from 1, both ends included.
-    range: Option<Object<LineRange>>,
+    range: Option<LineRange>,
     /// All the server allows.
     full: Option<bool>,
     /// Its headings instead: `#L98 2 Title`.
     outline: Option<bool>,
     /// Up to `max_chars` (8000); `max_sections`, `allow_file` change nothing here.
-    limits: Option<Object<Limits>>,
+    limits: Option<Limits>,
 }
 
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
@@ -86,15 +85,15 @@ enum TruncatedReason {
     None,
 }
 
-pub(super) fn tool() -> Entry {
+pub(super) fn tool() -> Tool {
     let description = "Reads a note, or lines of it. If `truncated`, continue at `next_offset.start_line`.";
-    entry("vault_read", "Read a note", description, run).reads()
+    super::tool("vault_read", "Read a note", description, run).read_only()
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let Arguments { path, range, full, outline, limits } = arguments;
     let vault = &call.shared.vault;
-    let path = vault.admit(path, Use::Look)?;
+    let path = vault.admit(path, None)?;
     let (full, outline) = (*full == Some(true), *outline == Some(true));
     if outline && (range.is_some() || full) {
         return Err(Refusal::parameter("`outline` covers the whole note; leave `range` and `full` out"));
@@ -133,12 +132,12 @@ fn headings(path: &RelPath, format: Format, text: &str, max_chars: usize) -> Ans
 /// Returns lines of a text, up to a limit of characters.
 fn lines(
     text: &str,
-    range: Option<Object<LineRange>>,
+    range: Option<LineRange>,
     max_chars: usize,
     cut_reason: TruncatedReason,
 ) -> Result<Lines, Refusal> {
-    let start = range.and_then(|range| range.0.start_line).map_or(1, Count::get);
-    let wanted_end = range.and_then(|range| range.0.end_line).map_or(usize::MAX, Count::get);
+    let start = range.and_then(|range| range.start_line).map_or(1, Count::get);
+    let wanted_end = range.and_then(|range| range.end_line).map_or(usize::MAX, Count::get);
     if wanted_end < start {
         return Err(Refusal::parameter(format!(
             "`range` ends at line {wanted_end}, before it starts at line {start}; give an end from there on"
@@ -189,8 +188,7 @@ mod tests {
 
     fn shown_lines(text: &str, range: Option<(usize, usize)>, max_chars: usize) -> String {
         let range = range
-            .map(|(start, end)| LineRange { start_line: Some(count(start)), end_line: Some(count(end)) })
-            .map(Object);
+            .map(|(start, end)| LineRange { start_line: Some(count(start)), end_line: Some(count(end)) });
         match lines(text, range, max_chars, TruncatedReason::MaxChars) {
             Err(refusal) => refusal.message,
             Ok(got) => format!(

@@ -3,11 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry};
-use crate::arguments::Count;
+use super::{Call, Tool};
+use crate::arguments::{Count, Mode};
 use crate::limit::HARD_MAX_REPLACEMENTS;
 use crate::refusal::Refusal;
-use crate::vault::{CHANGE, check_size};
+use crate::vault::check_size;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -30,15 +30,15 @@ struct Answer {
     replacements: usize,
 }
 
-pub(super) fn tool() -> Entry {
+pub(super) fn tool() -> Tool {
     let description = "Replaces `find`, exactly as it stands in the note, with `replace`.";
-    entry("vault_replace", "Replace text", description, run)
+    super::tool("vault_replace", "Replace text", description, run)
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let Arguments { path, find, replace, max_replacements } = arguments;
     let vault = &call.shared.vault;
-    let path = vault.admit(path, CHANGE)?;
+    let path = vault.admit(path, Some(Mode::Overwrite))?;
     if find.is_empty() {
         return Err(Refusal::parameter("`find` is empty; give the text to be replaced"));
     }

@@ -6,11 +6,12 @@ use std::os::fd::AsFd as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry};
+use super::{Call, Tool};
+use crate::arguments::Mode;
 use crate::path::RelPath;
 use crate::refusal::Refusal;
 use crate::trash;
-use crate::vault::{CHANGE, Vault};
+use crate::vault::Vault;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -25,14 +26,14 @@ struct Answer {
     written_path: String,
 }
 
-pub(super) fn tool() -> Entry {
+pub(super) fn tool() -> Tool {
     let description = "Undoes the last overwrite or replacement in a note. A second call redoes it.";
-    entry("vault_undo", "Undo a change", description, run)
+    super::tool("vault_undo", "Undo a change", description, run)
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let vault = &call.shared.vault;
-    let path = vault.admit(&arguments.path, CHANGE)?;
+    let path = vault.admit(&arguments.path, Some(Mode::Overwrite))?;
     undo(vault, &path)?;
     Ok(Answer { written_path: path.into() })
 }
@@ -80,7 +81,6 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
-    use crate::arguments::Mode;
     use crate::disk::{Step, tests as fault};
     use crate::limit::HardLimits;
     use crate::refusal::Code;
@@ -89,7 +89,7 @@ mod tests {
     type Change = fn(&Vault) -> Result<(), Refusal>;
 
     fn note(vault: &Vault) -> RelPath {
-        vault.destination("sub/a.md", Mode::Overwrite).unwrap()
+        vault.admit("sub/a.md", Some(Mode::Overwrite)).unwrap()
     }
 
     fn overwrite(vault: &Vault) -> Result<(), Refusal> {

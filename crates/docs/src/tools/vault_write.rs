@@ -3,11 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Call, Entry, entry};
+use super::{Call, Tool};
 use crate::arguments::Mode;
 use crate::refusal::Refusal;
 use crate::section::BOM;
-use crate::vault::Use;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -28,15 +27,15 @@ struct Answer {
     written_bytes: u64,
 }
 
-pub(super) fn tool() -> Entry {
+pub(super) fn tool() -> Tool {
     let description = "Replaces a note or adds to its end; `vault_create` creates a new one.";
-    entry("vault_write", "Write to a note", description, run)
+    super::tool("vault_write", "Write to a note", description, run)
 }
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let Arguments { path, content, mode } = arguments;
     let vault = &call.shared.vault;
-    let path = vault.admit(path, Use::Write(*mode))?;
+    let path = vault.admit(path, Some(*mode))?;
     let written = match mode {
         Mode::Overwrite => vault.overwrite(&path, &[content.as_bytes()])?,
         // A byte order mark is only valid at the start of a file.
