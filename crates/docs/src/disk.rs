@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
+use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
 #[cfg(test)]
@@ -15,8 +15,6 @@ use crate::root::open_name;
 pub(crate) enum Step {
     Create,
     SetOwner,
-    SetAttribute,
-    RemoveAttribute,
     SetMode,
     Copy,
     Write,
@@ -50,9 +48,6 @@ macro_rules! calls {
 
 calls! {
     SetOwner: set_owner(file: &File, user: Option<Uid>, group: Option<Gid>) = fs::fchown(file, user, group);
-    SetAttribute: set_attribute(file: &File, name: &str, value: &[u8])
-        = fs::fsetxattr(file, name, value, XattrFlags::empty());
-    RemoveAttribute: remove_attribute(file: &File, name: &str) = fs::fremovexattr(file, name);
     SetMode: set_mode(file: &File, mode: Mode) = fs::fchmod(file, mode);
     Sync: sync(file: &File) = file.sync_all();
     Rename: rename(dir: BorrowedFd<'_>, old: &str, new: &str) = fs::renameat(dir, old, dir, new);

@@ -15,7 +15,7 @@ use crate::section::{Outline, cut, shortened};
 use crate::snapshot::ATTEMPTS;
 use crate::snippet;
 use crate::term::query_terms;
-use crate::tools::manual_find::{Arguments, Found, Hit, HitRef};
+use crate::tools::manual_find::{Arguments, Found, Hit};
 
 /// Every word of a query costs time. The description of `query` states this limit too.
 const MAX_QUERY_CHARS: usize = 1000;
@@ -158,9 +158,9 @@ fn hit(page: &Page, found: &Match, full: bool) -> Option<(Hit, String)> {
     let spot = (!page.reading.format.is_json()).then_some((section.line, section.print));
     let (path, within) = (found.path.as_str(), within(&page.outline, found));
     let reference = if full {
-        HitRef::Full(Box::new(RefItem::new(&found.path, spot)))
+        json!(RefItem::new(&found.path, spot))
     } else {
-        HitRef::Short(format!("{path}{}", spot.map(|(line, print)| suffix(line, print)).unwrap_or_default()))
+        json!(format!("{path}{}", spot.map(|(line, print)| suffix(line, print)).unwrap_or_default()))
     };
     let hit = Hit {
         reference,

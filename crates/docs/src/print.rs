@@ -65,10 +65,6 @@ impl Hash {
         Self(bytes.iter().fold(self.0, step))
     }
 
-    pub(crate) fn and(self, other: Self) -> Self {
-        self.with(&other.0.to_le_bytes())
-    }
-
     pub(crate) fn number(self) -> u64 {
         self.0
     }

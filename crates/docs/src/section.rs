@@ -46,11 +46,6 @@ impl Section {
         Self { level, title, line: 0, last_line: 0, range, text_start, own_end, parent: None, print }
     }
 
-    /// Its bytes without its subsections.
-    pub(crate) fn own(&self) -> Range<usize> {
-        self.range.start..self.own_end
-    }
-
     /// Its bytes without its heading and its subsections.
     pub(crate) fn text(&self) -> Range<usize> {
         self.text_start.min(self.own_end)..self.own_end
@@ -138,21 +133,14 @@ fn close(outline: &mut [Section], last_line: usize) {
     }
 }
 
-/// Sets the fingerprints. Each byte is hashed once: a section's hash combines its own text and its
-/// subsections.
+/// Sets the fingerprints.
 fn take_prints(outline: &mut [Section], text: &str) {
-    let own: Vec<_> = outline.iter().map(|section| Hash::of(&text.as_bytes()[section.own()])).collect();
     let mut headings: Vec<Hash> = Vec::with_capacity(outline.len());
-    for place in 0..outline.len() {
-        let section = &outline[place];
+    for section in outline {
         let above = section.parent.map_or(Hash::START, |parent| headings[parent]);
         let heading = above.with(&[b'/', section.level]).with(section.title.as_bytes());
         headings.push(heading);
-        let end = section.range.end;
-        let below = outline[place..].iter().zip(&own[place..]).take_while(|(one, _)| one.range.start < end);
-        // The first is the section itself, even if its text is empty.
-        let hash = below.map(|(_, own)| *own).reduce(Hash::and).unwrap_or(own[place]);
-        outline[place].print = Print::new(hash, heading);
+        section.print = Print::new(Hash::of(&text.as_bytes()[section.range.clone()]), heading);
     }
 }
 

@@ -20,10 +20,9 @@ pub(crate) fn temporary_name() -> String {
 }
 
 /// Whether a name is that of a temporary file.
-pub(crate) fn is_temporary(name: &str) -> bool {
-    name.strip_prefix(PREFIX)
-        .and_then(|name| name.strip_suffix(SUFFIX))
-        .is_some_and(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+fn is_temporary(name: &str) -> bool {
+    let id = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
+    id.is_some_and(|id| Uuid::try_parse(id).is_ok())
 }
 
 /// A new file with a temporary name. It is removed on drop, unless it got its final name.

@@ -72,9 +72,15 @@ impl Call<'_> {
         excerpt: &Excerpt<'_>,
         written_sections: Option<u64>,
     ) -> Result<u64, Refusal> {
-        // The byte order mark of a file that is copied whole.
-        let bom = if excerpt.has_bom { BOM } else { "" };
-        let written_bytes = self.shared.vault.receive(to, mode, bom, excerpt.text, excerpt.is_mid_line)?;
+        let vault = &self.shared.vault;
+        let written_bytes = match mode {
+            Mode::Append => vault.add(to, excerpt.text, excerpt.is_mid_line)?,
+            // With the byte order mark of a file that is copied whole.
+            Mode::Overwrite => {
+                let bom = if excerpt.has_bom { BOM } else { "" };
+                vault.put(to, &[bom.as_bytes(), excerpt.text.as_bytes()])?
+            }
+        };
         let (written_path, truncated) = (to.as_str().to_owned(), excerpt.truncated);
         self.note.set(Some(Note { written_path, mode, written_bytes, written_sections, truncated }));
         Ok(written_bytes)

@@ -20,9 +20,7 @@ use crate::write::{ATTEMPTS, is_taken};
 /// Of more entries, the oldest are removed.
 const MOST_ENTRIES: usize = 100;
 
-fn folder() -> RelPath {
-    RelPath::reserved(".system/trash")
-}
+const FOLDER: &str = ".system/trash";
 
 /// Stores a copy of a note that is about to be replaced.
 pub(crate) fn keep(root: &Root, path: &RelPath, file: &File) -> io::Result<Kept> {
@@ -31,7 +29,7 @@ pub(crate) fn keep(root: &Root, path: &RelPath, file: &File) -> io::Result<Kept>
         return Err(Errno::FBIG.into());
     }
     let once = || {
-        let folder = root.make_folder(Some(&self::folder()))?;
+        let folder = root.make_folder(Some(&RelPath::reserved(FOLDER)))?;
         let name = new_name(folder.dir.as_fd(), path)?;
         let temporary = Temporary::create(folder.dir.as_fd(), Mode::from_raw_mode(0o600))?;
         disk::copy(file, &temporary.file, size)?;
@@ -79,7 +77,7 @@ impl Drop for Kept {
 
 /// The names of a note's entries, oldest first, with the folder that has them.
 pub(crate) fn entries(root: &Root, path: &RelPath) -> io::Result<(OwnedFd, Vec<String>)> {
-    let folder = root.folder(Some(&self::folder()))?;
+    let folder = root.folder(Some(&RelPath::reserved(FOLDER)))?;
     let mut names = names(folder.as_fd())?;
     let key = key(path);
     names.retain(|name| name.split('-').nth(1) == Some(&key));

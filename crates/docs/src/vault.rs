@@ -112,20 +112,9 @@ impl Vault {
         })
     }
 
-    /// Writes text to a note, which is created if there is none; returns the number of bytes. `bom` is written only
-    /// when overwriting.
-    pub(crate) fn receive(
-        &self,
-        to: &RelPath,
-        mode: Mode,
-        bom: &str,
-        text: &str,
-        continues: bool,
-    ) -> Result<u64, Refusal> {
-        match mode {
-            Mode::Overwrite => self.put(to, &[bom.as_bytes(), text.as_bytes()]),
-            Mode::Append => self.or_create(to, &[text.as_bytes()], || self.append(to, text, continues)),
-        }
+    /// Appends to a note, which is created if there is none.
+    pub(crate) fn add(&self, path: &RelPath, text: &str, continues: bool) -> Result<u64, Refusal> {
+        self.or_create(path, &[text.as_bytes()], || self.append(path, text, continues))
     }
 
     /// Sets the content of a note, whether it exists or not.
@@ -224,11 +213,8 @@ pub(crate) fn check_size(path: &RelPath, size: u64) -> Result<(), Refusal> {
 
 /// Whether a text is a valid date of the form `YYYY-MM-DD`.
 fn is_date(text: &str) -> bool {
-    let is_form = text.len() == 10
-        && text.bytes().enumerate().all(|(place, byte)| match place {
-            4 | 7 => byte == b'-',
-            _ => byte.is_ascii_digit(),
-        });
+    let is_digit = |place: usize| text.as_bytes()[place].is_ascii_digit();
+    let is_form = text.len() == 10 && (0..10).all(|place| is_digit(place) != matches!(place, 4 | 7));
     // There is no year 0.
     is_form && text.parse::<jiff::civil::Date>().is_ok_and(|date| date.year() > 0)
 }
@@ -260,7 +246,7 @@ mod tests {
         let mut refusals = vec![vault.create(&path, &[content.as_bytes()]).unwrap_err()];
         std::fs::write(dir.path().join("a.md"), "old").unwrap();
         refusals.push(vault.overwrite(&path, &[content.as_bytes()]).unwrap_err());
-        refusals.push(vault.receive(&path, Mode::Overwrite, BOM, &content, false).unwrap_err());
+        refusals.push(vault.put(&path, &[BOM.as_bytes(), content.as_bytes()]).unwrap_err());
         for refusal in refusals {
             assert_eq!(refusal.code, Code::Forbidden, "{}", refusal.message);
             assert_eq!(refusal.details.unwrap()["limit_bytes"], MAX_SOURCE_BYTES);

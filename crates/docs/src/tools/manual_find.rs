@@ -2,10 +2,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{Call, Tool};
 use crate::arguments::Count;
-use crate::reference::RefItem;
 use crate::refusal::Refusal;
 
 #[derive(Deserialize, JsonSchema)]
@@ -31,9 +31,9 @@ pub(crate) struct Found {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Hit {
-    /// To be passed to `manual_read` or `bridge_copy_section` as it is.
+    /// A string, or an object; to be passed to `manual_read` or `bridge_copy_section` as it is.
     #[serde(rename = "ref")]
-    pub(crate) reference: HitRef,
+    pub(crate) reference: Value,
     /// The heading's text, or the file's name.
     pub(crate) title: String,
     /// What it lies in: the titles above it.
@@ -45,13 +45,6 @@ pub(crate) struct Hit {
     /// A line of it that shows why, if there is room for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) snippet: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(crate) enum HitRef {
-    Short(String),
-    Full(Box<RefItem>),
 }
 
 pub(super) fn tool() -> Tool {

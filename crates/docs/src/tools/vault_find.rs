@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::manual_find::{Arguments as ManualFind, Found, Hit, HitRef};
+use super::manual_find::{Arguments as ManualFind, Found, Hit};
 use super::{Call, Tool};
 use crate::arguments::Count;
 use crate::reference::Spot;
@@ -51,8 +51,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     let is_gone = || call.context.is_cancelled();
     let Found { items, total } = call.shared.note_search.find(&call.shared.notes, &request, &is_gone)?;
     let item = |hit: Hit| {
-        let HitRef::Short(reference) = hit.reference else { unreachable!("`full` is not set") };
-        let (path, spot) = Spot::split(&reference);
+        let (path, spot) = Spot::split(hit.reference.as_str().unwrap_or_default());
         // Notes at the top are in the manual `.`.
         let path = path.strip_prefix("./").unwrap_or(path).to_owned();
         Item { path, line: spot.line, title: hit.title, within: hit.within, snippet: hit.snippet }

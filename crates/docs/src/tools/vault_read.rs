@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Call, Tool};
 use crate::arguments::{Count, Limits};
@@ -55,34 +55,12 @@ struct Lines {
     truncated: bool,
     returned_chars: usize,
     /// The lines returned; the last one may be cut.
-    applied_range: AppliedRange,
-    next_offset: NextOffset,
-    truncated_reason: TruncatedReason,
-}
-
-#[derive(Serialize)]
-struct AppliedRange {
-    start_line: usize,
-    end_line: usize,
-}
-
-#[derive(Serialize)]
-struct NextOffset {
+    applied_range: Value,
     /// Where to go on; null when there is nothing left.
-    start_line: Option<usize>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum TruncatedReason {
-    /// The call's limit, or its default, cut the text.
-    MaxChars,
-    /// The file continues after the range.
-    RangeEnd,
-    /// The server's limit cut the text.
-    HardLimit,
-    /// The text is complete.
-    None,
+    next_offset: Value,
+    /// `max_chars` if the call's limit, or its default, cut the text, `hard_limit` if the server's did, `range_end` if
+    /// the file continues after the range, or `none`.
+    truncated_reason: &'static str,
 }
 
 pub(super) fn tool() -> Tool {
@@ -108,7 +86,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Refusal> {
     if outline {
         return Ok(headings(&path, format, &text, max_chars.chars));
     }
-    let reason = if max_chars.is_hard { TruncatedReason::HardLimit } else { TruncatedReason::MaxChars };
+    let reason = if max_chars.is_hard { "hard_limit" } else { "max_chars" };
     lines(&text, *range, max_chars.chars, reason).map(Answer::Text)
 }
 
@@ -134,7 +112,7 @@ fn lines(
     text: &str,
     range: Option<LineRange>,
     max_chars: usize,
-    cut_reason: TruncatedReason,
+    cut_reason: &'static str,
 ) -> Result<Lines, Refusal> {
     let start = range.and_then(|range| range.start_line).map_or(1, Count::get);
     let wanted_end = range.and_then(|range| range.end_line).map_or(usize::MAX, Count::get);
@@ -164,16 +142,16 @@ fn lines(
         let next = if whole == kept.len() || kept_lines == 1 { last + 1 } else { last };
         (cut_reason, (next <= lines).then_some(next))
     } else if end < lines {
-        (TruncatedReason::RangeEnd, Some(end + 1))
+        ("range_end", Some(end + 1))
     } else {
-        (TruncatedReason::None, None)
+        ("none", None)
     };
     Ok(Lines {
         returned_chars: kept.chars().count(),
         text: kept.to_owned(),
-        truncated: reason != TruncatedReason::None,
-        applied_range: AppliedRange { start_line: start, end_line: last },
-        next_offset: NextOffset { start_line: next },
+        truncated: reason != "none",
+        applied_range: json!({ "start_line": start, "end_line": last }),
+        next_offset: json!({ "start_line": next }),
         truncated_reason: reason,
     })
 }
@@ -189,14 +167,14 @@ mod tests {
     fn shown_lines(text: &str, range: Option<(usize, usize)>, max_chars: usize) -> String {
         let range = range
             .map(|(start, end)| LineRange { start_line: Some(count(start)), end_line: Some(count(end)) });
-        match lines(text, range, max_chars, TruncatedReason::MaxChars) {
+        match lines(text, range, max_chars, "max_chars") {
             Err(refusal) => refusal.message,
             Ok(got) => format!(
-                "{:?} {}-{} next {:?} {:?} {}",
+                "{:?} {}-{} next {} {} {}",
                 got.text,
-                got.applied_range.start_line,
-                got.applied_range.end_line,
-                got.next_offset.start_line,
+                got.applied_range["start_line"],
+                got.applied_range["end_line"],
+                got.next_offset["start_line"],
                 got.truncated_reason,
                 got.truncated
             ),
@@ -207,13 +185,13 @@ mod tests {
     fn a_range_of_lines_is_inclusive_and_says_where_to_go_on() {
         let text = "1\n22\r\n333\r4444";
         for (range, max_chars, want) in [
-            (None, 100, r#""1\n22\r\n333\r4444" 1-4 next None None false"#),
-            (Some((2, 3)), 100, r#""22\r\n333\r" 2-3 next Some(4) RangeEnd true"#),
-            (Some((4, 9)), 100, r#""4444" 4-4 next None None false"#),
-            (Some((1, 4)), 3, r#""1\n2" 1-2 next Some(2) MaxChars true"#),
-            (Some((1, 4)), 2, r#""1\n" 1-1 next Some(2) MaxChars true"#),
-            (Some((4, 4)), 2, r#""44" 4-4 next None MaxChars true"#),
-            (Some((3, 4)), 2, r#""33" 3-3 next Some(4) MaxChars true"#),
+            (None, 100, r#""1\n22\r\n333\r4444" 1-4 next null none false"#),
+            (Some((2, 3)), 100, r#""22\r\n333\r" 2-3 next 4 range_end true"#),
+            (Some((4, 9)), 100, r#""4444" 4-4 next null none false"#),
+            (Some((1, 4)), 3, r#""1\n2" 1-2 next 2 max_chars true"#),
+            (Some((1, 4)), 2, r#""1\n" 1-1 next 2 max_chars true"#),
+            (Some((4, 4)), 2, r#""44" 4-4 next null max_chars true"#),
+            (Some((3, 4)), 2, r#""33" 3-3 next 4 max_chars true"#),
             (Some((5, 9)), 9, "`range` starts at line 5, the file has 4; start before"),
             (
                 Some((3, 2)),
@@ -223,7 +201,7 @@ mod tests {
         ] {
             assert_eq!(shown_lines(text, range, max_chars), want, "{range:?} {max_chars}");
         }
-        assert_eq!(shown_lines("", Some((1, 1)), 5), r#""" 1-1 next None None false"#);
-        assert_eq!(shown_lines("日本\n", None, 2), r#""日本" 1-1 next None MaxChars true"#);
+        assert_eq!(shown_lines("", Some((1, 1)), 5), r#""" 1-1 next null none false"#);
+        assert_eq!(shown_lines("日本\n", None, 2), r#""日本" 1-1 next null max_chars true"#);
     }
 }
