@@ -23,7 +23,7 @@ pub(crate) const LOG_VARIABLE: &str = "TOOLBRIDGE_LOG";
   toolbridge doctor                     check that everything is installed
   toolbridge ask \"What is 40 + 2?\" --tools demo
                                         ask a model in the CLI, with the demo tools in it
-  toolbridge docs --workspace ~/notes   serve the document tools to any MCP client
+  toolbridge docs ~/notes               serve the document tools to any MCP client
   toolbridge sessions                   list the sessions of this user
   toolbridge trace FILE                 show what a session did, from what it wrote with `--trace FILE`
   toolbridge call SOCKET echo '{\"text\":\"hi\"}'
@@ -117,14 +117,14 @@ It ends on SIGINT, SIGTERM or SIGHUP, and on stdin and stdout when its client di
     Ask(AskArgs),
     /// Run an MCP server with the document tools: find sections of manuals, copy them into a vault
     #[command(after_help = "Examples:
-  toolbridge docs --init --workspace ~/notes      create ~/notes/manuals (with an example) and ~/notes/vault
-  toolbridge docs --workspace ~/notes             serve them on stdin and stdout, for any MCP client
-  claude mcp add notes -- toolbridge docs --workspace ~/notes
-                                                  add them to Claude Code
+  toolbridge docs ~/notes                         serve a folder of notes on stdin and stdout, for any MCP client
+  claude mcp add notes -- toolbridge docs ~/notes
+                                                  add it to Claude Code
+  toolbridge docs --init --workspace ~/library    create ~/library/manuals (with an example) and ~/library/vault
 
 Flags take precedence over the variables WORKSPACE_ROOT, MANUALS_ROOT, VAULT_ROOT, ALLOW_FILE_SCOPE, HARD_MAX_SECTIONS,
-HARD_MAX_CHARS, HARD_MAX_COPY_CHARS, DOCS_CACHE, DOCS_DAILY and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains
-text of a document.")]
+HARD_MAX_CHARS, HARD_MAX_COPY_CHARS, DOCS_DAILY and LOG_LEVEL. One JSON line for each call goes to stderr; it never contains text of a
+document.")]
     Docs(DocsArgs),
     /// Check the installation: the CLI, the temporary directory, the bridge
     #[command(after_help = "Examples:
@@ -222,7 +222,7 @@ pub(crate) struct ServeArgs {
 #[command(next_help_heading = "Where the tools come from")]
 #[group(required = true, multiple = true)]
 pub(crate) struct ServeSources {
-    /// The document tools on the folders `manuals` and `vault` in DIR, as in `toolbridge docs`
+    /// The document tools on the folder DIR, as in `toolbridge docs DIR`
     #[arg(long, value_name = "DIR")]
     pub(crate) docs: Option<PathBuf>,
     /// The MCP servers listed in FILE, in the format of the CLI's `.mcp.json`; may be repeated
@@ -384,6 +384,9 @@ pub(crate) enum AskTools {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DocsArgs {
+    /// A folder of notes, to read and write; one with a folder `manuals` is a workspace, as with --workspace
+    #[arg(value_name = "DIR", conflicts_with = "workspace")]
+    pub(crate) dir: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) roots: DocsRoots,
     /// How many sections of manuals a call may read or copy, and how many hits a search may have [default: 20]
@@ -395,9 +398,6 @@ pub(crate) struct DocsArgs {
     /// How many characters a call may copy, and copies if it sets no limit [default: as for reading, 8000]
     #[arg(long, value_name = "N")]
     pub(crate) hard_max_copy_chars: Option<usize>,
-    /// Where the index of the manuals is kept; `off` for nowhere [default: `toolbridge` in ~/.cache, if it is large]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cache: Option<PathBuf>,
     /// Which calls are logged to stderr: `error`, `warn` or `info` [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<LogLevel>,
@@ -411,7 +411,7 @@ pub(crate) struct DocsArgs {
 /// The two folders of the document tools.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DocsRoots {
-    /// The folder that contains the two others [default: .]
+    /// The folder that contains the two others, or a single folder of notes without `manuals` [default: .]
     #[arg(long, value_name = "DIR")]
     pub(crate) workspace: Option<PathBuf>,
     /// The folder to read from, with one folder for each manual [default: <workspace>/manuals]

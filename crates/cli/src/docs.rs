@@ -45,16 +45,13 @@ pub(crate) fn info() -> ServerInfo {
 fn builder(args: &DocsArgs) -> Result<DocumentsBuilder> {
     let mut builder = roots(&args.roots)?;
     set! { builder:
+        workspace = &args.dir,
         hard_max_sections = args.hard_max_sections,
         hard_max_chars = args.hard_max_chars,
         hard_max_copy_chars = args.hard_max_copy_chars,
         log_level = args.log_level,
     }
-    Ok(match &args.cache {
-        None => builder,
-        Some(off) if off.as_os_str() == "off" => builder.without_cache(),
-        Some(dir) => builder.cache(dir),
-    })
+    Ok(builder)
 }
 
 /// The settings for the two folders.

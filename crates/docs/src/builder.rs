@@ -1,12 +1,12 @@
 //! Settings, and where they come from.
+#![expect(clippy::disallowed_methods, reason = "the roots are set at the start; calls cannot change them")]
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use crate::cache::{self, Cache};
 use crate::documents::{Documents, Shared};
 use crate::error::DocsError;
 use crate::find::Search;
@@ -20,7 +20,6 @@ use crate::vault::Vault;
 use crate::write;
 
 const EXPECTED_BOOL: &str = "`true`, `false`, `1` or `0`";
-const EXPECTED_OUTSIDE: &str = "a folder outside of the manuals and the vault";
 const EXPECTED_DAILY: &str = "`off` or a relative path of plain names, such as `journal`";
 const EXPECTED_COUNT: &str = "a whole number from 1 upwards";
 
@@ -39,14 +38,13 @@ pub struct DocumentsBuilder {
     read_only: bool,
     hard: HardLimits,
     log: Log,
-    cache: cache::Place,
     daily: Option<String>,
 }
 
 impl DocumentsBuilder {
-    /// Reads the settings from the environment: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`, `DOCS_CACHE`,
-    /// `DOCS_DAILY`, `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. A
-    /// variable that is unset or empty leaves the default.
+    /// Reads the settings from the environment: `WORKSPACE_ROOT`, `MANUALS_ROOT`, `VAULT_ROOT`, `DOCS_DAILY`,
+    /// `ALLOW_FILE_SCOPE`, `HARD_MAX_SECTIONS`, `HARD_MAX_CHARS`, `HARD_MAX_COPY_CHARS`, `LOG_LEVEL`. A variable that is
+    /// unset or empty leaves the default.
     ///
     /// # Errors
     ///
@@ -66,11 +64,6 @@ impl DocumentsBuilder {
             workspace: get("WORKSPACE_ROOT").map(Into::into),
             manuals: get("MANUALS_ROOT").map(Into::into),
             vault: get("VAULT_ROOT").map(Into::into),
-            cache: match get("DOCS_CACHE") {
-                None => cache::Place::Usual,
-                Some(off) if off == "off" => cache::Place::Nowhere,
-                Some(dir) => cache::Place::Named(dir.into()),
-            },
             ..Self::default()
         };
         let Self { allow_file_scope, hard, log, daily, .. } = &mut builder;
@@ -91,7 +84,8 @@ impl DocumentsBuilder {
         Ok(builder)
     }
 
-    /// The folder that contains the two roots; `.` by default.
+    /// The folder that contains the two roots; `.` by default. If it is named, and has no folder `manuals`, it is a single
+    /// folder of notes: it is read and written, and each folder in it is a manual. Its own notes are in the manual `.`.
     pub fn workspace(mut self, dir: impl Into<PathBuf>) -> Self {
         self.workspace = Some(dir.into());
         self
@@ -103,24 +97,10 @@ impl DocumentsBuilder {
         self
     }
 
-    /// The folder that copies are written to; `vault` in the workspace by default.
+    /// The folder that copies are written to; `vault` in the workspace by default. The first write creates it if it does
+    /// not exist.
     pub fn vault(mut self, dir: impl Into<PathBuf>) -> Self {
         self.vault = Some(dir.into());
-        self
-    }
-
-    /// The folder that stores the index of the manuals, so that the next start need not read them all. It
-    /// must be outside of manuals and vault, is created if missing, and its content may be deleted at any
-    /// time. The default is `toolbridge` in the user's cache folder (`XDG_CACHE_HOME`, or `~/.cache`); there
-    /// only indexes larger than 4 MB are stored.
-    pub fn cache(mut self, dir: impl Into<PathBuf>) -> Self {
-        self.cache = cache::Place::Named(dir.into());
-        self
-    }
-
-    /// Keeps the index in memory only.
-    pub fn without_cache(mut self) -> Self {
-        self.cache = cache::Place::Nowhere;
         self
     }
 
@@ -177,17 +157,26 @@ impl DocumentsBuilder {
     /// The path of the manuals.
     #[must_use]
     pub fn manuals_path(&self) -> PathBuf {
-        self.manuals.clone().unwrap_or_else(|| self.in_workspace("manuals"))
+        self.single_folder().unwrap_or_else(|| self.two_folders().0)
     }
 
     /// The path of the vault.
     #[must_use]
     pub fn vault_path(&self) -> PathBuf {
-        self.vault.clone().unwrap_or_else(|| self.in_workspace("vault"))
+        self.single_folder().unwrap_or_else(|| self.two_folders().1)
     }
 
-    fn in_workspace(&self, name: &str) -> PathBuf {
-        self.workspace.as_deref().unwrap_or(Path::new(".")).join(name)
+    /// The workspace, if it is manuals and vault in one.
+    fn single_folder(&self) -> Option<PathBuf> {
+        let workspace = self.workspace.clone().filter(|_| self.manuals.is_none() && self.vault.is_none())?;
+        let manuals = std::fs::symlink_metadata(self.two_folders().0);
+        manuals.is_err_and(|error| error.kind() == io::ErrorKind::NotFound).then_some(workspace)
+    }
+
+    fn two_folders(&self) -> (PathBuf, PathBuf) {
+        let workspace = self.workspace.as_deref().unwrap_or(Path::new("."));
+        let or = |dir: &Option<PathBuf>, name: &str| dir.clone().unwrap_or_else(|| workspace.join(name));
+        (or(&self.manuals, "manuals"), or(&self.vault, "vault"))
     }
 
     /// Creates the two folders if they are missing, and an example manual if there is none. Existing files
@@ -197,12 +186,8 @@ impl DocumentsBuilder {
     ///
     /// Fails if a folder or file cannot be created.
     pub fn init(&self) -> Result<Vec<PathBuf>, DocsError> {
-        let (manuals, vault) = (self.manuals_path(), self.vault_path());
+        let (manuals, vault) = self.two_folders();
         let mut created = Vec::new();
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the roots are set when the server starts; calls cannot change them"
-        )]
         for path in [&manuals, &vault] {
             let is_there = path.is_dir();
             std::fs::create_dir_all(path).map_err(|source| DocsError::Init { path: path.clone(), source })?;
@@ -216,11 +201,11 @@ impl DocumentsBuilder {
         Ok(created)
     }
 
-    /// Opens the two roots. Symbolic links in their paths are resolved only here.
+    /// Opens the two roots, or the single folder. Symbolic links in their paths are resolved only here.
     ///
     /// # Errors
     ///
-    /// Fails if a root is missing or not a folder, if one contains the other, if a limit is zero, or if the folder for daily
+    /// Fails if the manuals are missing, if a root is not a folder, if one contains the other, if a limit is zero, or if the folder for daily
     /// notes is not a relative path of plain names.
     pub fn open(self) -> Result<Documents, DocsError> {
         for (name, value) in [
@@ -238,64 +223,44 @@ impl DocumentsBuilder {
             value: shown(daily),
             expected: EXPECTED_DAILY,
         })?;
-        let (manuals_path, vault_path) = (self.manuals_path(), self.vault_path());
-        let manuals = open_root("manuals", &manuals_path)?;
-        let vault = open_root("vault", &vault_path)?;
-        let roots = [("manuals", &manuals_path, &manuals, &vault), ("vault", &vault_path, &vault, &manuals)];
-        for (root, path, one, other) in roots {
-            let is_within = one.is_within(other).map_err(|(above, source)| {
-                let path = path.join(std::iter::repeat_n("..", above).collect::<PathBuf>());
-                DocsError::OpenRoot { root, path, source }
-            })?;
-            if is_within {
-                let (manuals, vault) = (manuals_path.clone(), vault_path.clone());
-                return Err(DocsError::OverlappingRoots { manuals, vault });
+        let (manuals, vault) = match self.single_folder() {
+            Some(folder) => {
+                let root = Arc::new(open_root("notes", &folder)?);
+                (Arc::clone(&root), root)
             }
-        }
-        let notes = vault.try_clone().map_err(|source| DocsError::OpenRoot {
-            root: "vault",
-            path: vault_path.clone(),
-            source,
-        })?;
-        let cache = self.place_cache(&manuals_path, &[&manuals, &vault])?;
-        let vault = Vault::new(vault, self.hard, daily);
-        let shared = Shared {
-            notes: Manuals::of_vault(notes, self.hard),
-            note_search: Search::default(),
-            manuals: Manuals::new(manuals, self.hard, self.allow_file_scope),
-            vault,
-            search: Search::new(cache),
-            log: self.log,
+            None => self.open_two()?,
         };
+        let is_single = Arc::ptr_eq(&manuals, &vault);
+        let (hard, allow_file_scope) = (self.hard, self.allow_file_scope);
+        let manuals = Manuals { root: manuals, hard, allow_file_scope, has_top: is_single };
+        let (manuals, search) = (Arc::new(manuals), Arc::<Search>::default());
+        let (notes, note_search) = if is_single {
+            (Arc::clone(&manuals), Arc::clone(&search))
+        } else {
+            let notes = Manuals { root: Arc::clone(&vault), hard, allow_file_scope, has_top: true };
+            (Arc::new(notes), Arc::default())
+        };
+        let vault = Vault { root: vault, hard, daily };
+        let shared = Shared { manuals, search, vault, notes, note_search, log: self.log };
         Ok(Documents::new(shared, self.read_only))
+    }
+
+    fn open_two(&self) -> Result<(Arc<Root>, Arc<Root>), DocsError> {
+        let (manuals_path, vault_path) = self.two_folders();
+        let manuals = open_root("manuals", &manuals_path)?;
+        let failed = |source| DocsError::OpenRoot { root: "vault", path: vault_path.clone(), source };
+        let vault = Root::open_later(&vault_path).map_err(failed)?;
+        let (one, other) = (place(&manuals.path), place(&vault.path));
+        if other.starts_with(&one) || vault.exists().map_err(failed)? && one.starts_with(&other) {
+            return Err(DocsError::OverlappingRoots { manuals: manuals_path, vault: vault_path });
+        }
+        Ok((Arc::new(manuals), Arc::new(vault)))
     }
 }
 
-impl DocumentsBuilder {
-    /// The index's location. It is never inside one of the roots, where models could read or write it.
-    fn place_cache(&self, manuals: &Path, roots: &[&Root]) -> Result<Option<Cache>, DocsError> {
-        let is_named = matches!(self.cache, cache::Place::Named(_));
-        let Some(folder) = self.cache.folder(|name| std::env::var_os(name)) else { return Ok(None) };
-        let Ok(folder) = std::path::absolute(folder) else { return Ok(None) };
-        // Missing folders are created below the nearest one that exists, so check that one.
-        let nearest = folder.ancestors().find_map(|path| Root::open(path).ok());
-        // If this cannot be determined, assume it is inside and do not store the index.
-        let is_within =
-            |root: &&Root| nearest.as_ref().is_none_or(|nearest| nearest.is_within(root).unwrap_or(true));
-        if roots.iter().any(is_within) {
-            if is_named {
-                let value = folder.display().to_string();
-                return Err(DocsError::InvalidSetting { name: "cache", value, expected: EXPECTED_OUTSIDE });
-            }
-            return Ok(None);
-        }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "only to distinguish the indexes of several roots, which are set when the server starts"
-        )]
-        let manuals = std::fs::canonicalize(manuals).ok();
-        Ok(manuals.map(|manuals| Cache::new(folder, &manuals, is_named)))
-    }
+/// Where a folder is, without links; of one that does not exist, where the nearest folder above it is.
+fn place(folder: &Path) -> PathBuf {
+    folder.ancestors().find_map(|path| std::fs::canonicalize(path).ok()).unwrap_or_default()
 }
 
 /// The folder for daily notes, if there is one.

@@ -4,19 +4,17 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
+use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
 #[cfg(test)]
-use self::fault::step;
+use self::tests::step;
 use crate::root::open_name;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Create,
     SetOwner,
-    SetAttribute,
-    RemoveAttribute,
     SetMode,
     Copy,
     Write,
@@ -50,14 +48,11 @@ macro_rules! calls {
 
 calls! {
     SetOwner: set_owner(file: &File, user: Option<Uid>, group: Option<Gid>) = fs::fchown(file, user, group);
-    SetAttribute: set_attribute(file: &File, name: &str, value: &[u8])
-        = fs::fsetxattr(file, name, value, XattrFlags::empty());
-    RemoveAttribute: remove_attribute(file: &File, name: &str) = fs::fremovexattr(file, name);
     SetMode: set_mode(file: &File, mode: Mode) = fs::fchmod(file, mode);
     Sync: sync(file: &File) = file.sync_all();
     Rename: rename(dir: BorrowedFd<'_>, old: &str, new: &str) = fs::renameat(dir, old, dir, new);
-    Rename: rename_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str)
-        = fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE);
+    Rename: rename_new(dir: BorrowedFd<'_>, old: &str, new: &str)
+        = fs::renameat_with(dir, old, dir, new, RenameFlags::NOREPLACE);
     SyncFolder: sync_folder(dir: BorrowedFd<'_>) = fs::fsync(dir);
     Unlink: unlink(dir: BorrowedFd<'_>, name: &str) = fs::unlinkat(dir, name, AtFlags::empty());
 }
@@ -77,15 +72,15 @@ pub(crate) fn write_all(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     fault
 }
 
-/// Renames a file, possibly into another folder. The new name must be free.
-pub(crate) fn move_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new: &str) -> io::Result<()> {
-    let Err(error) = rename_new(from, old, to, new) else { return Ok(()) };
+/// Renames a file. The new name must be free.
+pub(crate) fn move_new(dir: BorrowedFd<'_>, old: &str, new: &str) -> io::Result<()> {
+    let Err(error) = rename_new(dir, old, new) else { return Ok(()) };
     match Errno::from_io_error(&error) {
         // Not every filesystem supports this rename; `link` fails everywhere if the name is taken.
         Some(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            fs::linkat(from, old, to, new, AtFlags::empty())?;
+            fs::linkat(dir, old, dir, new, AtFlags::empty())?;
             // If the old name cannot be removed, remove the new one: the file must not keep two names.
-            unlink(from, old).inspect_err(|_| _ = fs::unlinkat(to, new, AtFlags::empty()))
+            unlink(dir, old).inspect_err(|_| _ = fs::unlinkat(dir, new, AtFlags::empty()))
         }
         _ => Err(error),
     }
@@ -93,7 +88,7 @@ pub(crate) fn move_new(from: BorrowedFd<'_>, old: &str, to: BorrowedFd<'_>, new:
 
 /// Makes a step fail in tests, and records the steps taken.
 #[cfg(test)]
-pub(crate) mod fault {
+pub(crate) mod tests {
     use std::cell::{Cell, RefCell};
     use std::io;
 

@@ -14,7 +14,8 @@ use crate::manual::Manuals;
 use crate::tools::tools;
 use crate::vault::Vault;
 
-/// Tools over two folders: manuals, which are read-only, and a vault, which is written to.
+/// Tools over two folders, manuals, which are read-only, and a vault, which is written to; or over a
+/// [single folder](DocumentsBuilder::workspace) of notes.
 ///
 /// A model finds a section and has it copied; the text is copied inside the server and never passes through
 /// the model. Cloning is cheap.
@@ -46,12 +47,12 @@ pub struct Documents {
 
 /// State shared by all calls.
 pub(crate) struct Shared {
-    pub(crate) manuals: Manuals,
+    pub(crate) manuals: Arc<Manuals>,
+    pub(crate) search: Arc<Search>,
     pub(crate) vault: Vault,
-    pub(crate) search: Search,
-    /// The vault's notes, for searching.
-    pub(crate) notes: Manuals,
-    pub(crate) note_search: Search,
+    /// The vault's notes, for searching; in a single folder, the same as the manuals.
+    pub(crate) notes: Arc<Manuals>,
+    pub(crate) note_search: Arc<Search>,
     pub(crate) log: Log,
 }
 
@@ -62,12 +63,17 @@ impl Documents {
     }
 
     pub(crate) fn new(shared: Shared, read_only: bool) -> Self {
-        let tools = tools(shared.vault.daily.as_ref(), read_only);
         let shared = Arc::new(shared);
         prepare(Arc::clone(&shared));
-        let builder = Toolset::builder().state(shared);
-        let tools = tools.fold(builder, ToolsetBuilder::with).build();
-        Self { tools: tools.expect("each tool has a name of its own, and a schema") }
+        let tools = tools(shared.vault.daily.as_ref()).into_iter();
+        let tools = tools.fold(Toolset::builder().state(shared), ToolsetBuilder::with).build();
+        let tools = tools.expect("each tool has a name of its own, and a schema");
+        if !read_only {
+            return Self { tools };
+        }
+        let list = tools.tools();
+        let reading = list.iter().filter(|tool| !tool.exclusive).map(|tool| &tool.name);
+        Self { tools: tools.filter(reading).expect("they are in it") }
     }
 }
 

@@ -11,14 +11,14 @@ use toolbridge_core::tool::{Hint, show_hint};
 pub enum DocsError {
     /// A root does not exist.
     MissingRoot {
-        /// `manuals` or `vault`.
+        /// `manuals`, or `notes` for a single folder.
         root: &'static str,
         /// The path that was tried.
         path: PathBuf,
     },
     /// A root exists but cannot be used.
     OpenRoot {
-        /// `manuals` or `vault`.
+        /// `manuals`, `vault`, or `notes` for a single folder.
         root: &'static str,
         /// Its path.
         path: PathBuf,
@@ -79,7 +79,7 @@ impl Hint for DocsError {
     fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::MissingRoot { .. } => {
-                "create the folder, name another one, or create both with an example manual (`--init`)"
+                "name an existing folder of notes, as in `toolbridge docs ~/notes`, or create one with an example (`--init`)"
             }
             Self::OpenRoot { .. } => "name a folder that you can read",
             Self::OverlappingRoots { .. } => "choose two folders, neither inside the other",

@@ -1,23 +1,30 @@
 //! Extracts text from a file of a manual.
 
-use std::ops::Range;
-
 use serde_json::json;
 
-use crate::answer::FileType;
-use crate::arguments::Spot;
+use crate::arguments::Scope;
 use crate::limit::MaxChars;
-use crate::manual::{Reading, Source, file_name};
+use crate::manual::Reading;
 use crate::print::{Hash, Print};
+use crate::reference::{Spot, suffix};
 use crate::refusal::{Refusal, shown};
 use crate::section::{BOM, Outline, Section, cut, cut_at_line, shortened};
 
+/// How much of a source to take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) scope: Scope,
+    /// The most headings; a `.json` has none.
+    pub(crate) max_sections: usize,
+    pub(crate) max_chars: MaxChars,
+}
+
 /// Text extracted from a source.
 #[derive(Debug)]
-pub(crate) struct Excerpt {
-    pub(crate) text: String,
+pub(crate) struct Excerpt<'a> {
+    pub(crate) text: &'a str,
     pub(crate) truncated: bool,
-    /// Whether the file begins with a byte order mark.
+    /// Whether it is the start of a whole file that begins with a byte order mark.
     pub(crate) has_bom: bool,
     /// The section's title; `None` for a whole file.
     pub(crate) title: Option<String>,
@@ -27,240 +34,139 @@ pub(crate) struct Excerpt {
     pub(crate) is_mid_line: bool,
 }
 
-/// How much of a source to take; the numbers limit the headings. A `.json` has none.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Take {
-    /// A section's text up to its first subsection.
-    Own,
-    /// A section with its subsections.
-    Section(usize),
-    /// From a section on, across all levels.
-    Sections(usize),
-    File(usize),
-}
-
-/// The selected part of a source.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Picked {
-    /// The section's position in the outline.
-    pub(crate) place: usize,
-    pub(crate) range: Range<usize>,
-    /// Whether more text of the same kind follows.
-    pub(crate) more: bool,
-}
-
-/// Selects the bytes of a source to take.
-pub(crate) fn pick(outline: &Outline, source: &Source, spot: &Spot, take: Take) -> Result<Picked, Refusal> {
-    let place = find(outline, source, spot)?;
-    let section = &outline[place];
-    let start = section.range.start.saturating_add(spot.offset);
-    // The rest of a section may start inside one of its subsections.
-    let at = outline.iter().rposition(|one| one.range.start <= start).unwrap_or(place);
-    let (end, more) = match take {
-        Take::Own => (section.own_end, false),
-        Take::Sections(count) => {
-            let (run, more) = outline.run(at, count);
-            (run.end, more)
-        }
-        Take::Section(count) => match outline.run(at, count) {
-            (run, true) if run.end < section.range.end => (run.end, true),
-            _ => (section.range.end, false),
-        },
-        Take::File(_) => (section.range.end, false),
-    };
-    if start > end {
-        let hint = match take {
-            Take::Own if start <= section.range.end => {
-                "set `scope` to `section` to continue with its subsections"
+impl<'a> Excerpt<'a> {
+    pub(crate) fn of(reading: &'a Reading, spot: &Spot, extent: Extent) -> Result<Self, Refusal> {
+        let text = reading.snapshot.text.as_str();
+        let outline = reading.format.outline(text);
+        let is_json = reading.format.is_json();
+        let is_rest = spot.offset > 0;
+        let has_bom = extent.scope == Scope::File && !is_rest && text.starts_with(BOM);
+        let (start, mut end, line, print, title) = if extent.scope == Scope::File {
+            let print = Print::new(Hash::of(text.as_bytes()), Hash::START);
+            if is_rest && spot.print != Some(print) {
+                return Err(Refusal::conflict(format!(
+                    "`{}` is not the file that the first part came from; start again, without the part after the path",
+                    reading.shown_path()
+                )));
             }
-            _ => "leave that out to begin at its start",
+            // The section that a reference names must exist even if the whole file is read.
+            if !is_rest && !is_json {
+                find(&outline, reading, spot)?;
+            }
+            (0, text.len(), 1, print, None)
+        } else {
+            let section = &outline[find(&outline, reading, spot)?];
+            let end = match extent.scope {
+                Scope::Snippet => section.own_end,
+                Scope::Section => section.range.end,
+                Scope::Sections | Scope::File => text.len(),
+            };
+            (section.range.start, end, section.line, section.print, Some(reading.title(section)))
         };
-        return Err(Refusal::not_found(format!(
-            "`{}` has no text at `+{}`; {hint}",
-            cited(source, section),
-            spot.offset
-        )));
+        let at = start.saturating_add(if has_bom { BOM.len() } else { spot.offset });
+        // The rest of a section may start inside one of its subsections.
+        let first = outline.iter().rposition(|one| one.range.start <= at).unwrap_or(0);
+        let run_end = outline.run_end(first, extent.max_sections);
+        let is_part = extent.scope != Scope::Snippet && run_end < end;
+        if is_part {
+            end = run_end;
+        }
+        if at > end {
+            let hint = match extent.scope {
+                Scope::Snippet => "set `scope` to `section` to continue with its subsections",
+                _ => "leave that out to begin at its start",
+            };
+            let (path, offset) = (reading.path.as_str(), spot.offset);
+            let message = format!("`{path}{}` has no text at `+{offset}`; {hint}", suffix(line, print));
+            return Err(Refusal::not_found(message));
+        }
+        let Some(left) = text.get(at..end) else {
+            return Err(Refusal::parameter(
+                "the number after `+` is in the middle of a character; take it from `next`",
+            ));
+        };
+        let max_chars = extent.max_chars.chars;
+        let (kept, is_cut) = if is_json {
+            // Copied unchanged, so its byte order mark counts as a character.
+            let mark = usize::from(has_bom);
+            let (kept, is_cut) = cut(left, max_chars - mark);
+            if is_cut && !is_rest && !extent.max_chars.is_asked_for {
+                return Err(half_a_json(reading, left.chars().count() + mark, max_chars));
+            }
+            (kept, is_cut)
+        } else {
+            cut_at_line(left, max_chars)
+        };
+        let truncated = is_cut || is_part;
+        Ok(Self {
+            text: kept,
+            truncated,
+            has_bom,
+            title,
+            next: truncated.then(|| format!("{}+{}", suffix(line, print), at + kept.len() - start)),
+            is_mid_line: is_rest && !matches!(text.as_bytes()[at - 1], b'\n' | b'\r'),
+        })
     }
-    Ok(Picked { place, range: start..end, more })
+}
+
+fn half_a_json(reading: &Reading, size: usize, limit: usize) -> Refusal {
+    let raise = "set HARD_MAX_CHARS (for copies HARD_MAX_COPY_CHARS) on the server, or accept a part with `limits.max_chars`";
+    Refusal::forbidden(format!(
+        "`{}` has {size} characters, the limit is {limit}, and half a `.json` file is not JSON; {raise}",
+        reading.shown_path()
+    ))
+    .with(json!({ "size_chars": size, "limit_chars": limit, "raise": raise }))
 }
 
 /// Finds the requested section and returns its position in the outline. With a fingerprint, a section that has moved
 /// is found again; one that was changed or removed is never replaced by another.
-fn find(outline: &Outline, source: &Source, spot: &Spot) -> Result<usize, Refusal> {
-    let here = outline.place(spot.line);
+fn find(outline: &Outline, reading: &Reading, spot: &Spot) -> Result<usize, Refusal> {
     let line = spot.line.unwrap_or(1);
-    let nearest_of = |is_meant: &dyn Fn(&Section) -> bool| {
+    let nearest = |is_meant: &dyn Fn(&Section) -> bool| {
         let places = (0..outline.len()).filter(|place| is_meant(&outline[*place]));
         places.min_by_key(|place| outline[*place].line.abs_diff(line))
     };
-    let path = || shown(source.path.below_first());
-    let missed = |nearest: Option<usize>, what: String, refuse: fn(String) -> Refusal| {
-        let Some(place) = nearest else { return refuse(what) };
-        let (reference, title) = (cited(source, &outline[place]), title(source, &outline[place]));
+    let missed = |place: usize, what: String, refuse: fn(String) -> Refusal| {
+        let (reference, title) = (reading.cited(&outline[place]), reading.title(&outline[place]));
         refuse(format!("{what}; the nearest is `{}`: {}", shown(&title), shown(&reference)))
             .with(json!({ "nearest": { "ref": reference, "title": title } }))
     };
+    let path = reading.shown_path();
     let Some(print) = spot.print else {
-        let Some(place) = here else {
-            let nearest = nearest_of(&|section| section.line <= line).or(Some(0));
-            let what = format!("no section of `{}` starts at line {line}", path());
-            return Err(missed(nearest, what, Refusal::not_found));
-        };
-        let is_called =
-            |section: &Section| spot.title.as_ref().is_none_or(|it| shortened(it) == title(source, section));
-        if is_called(&outline[place]) {
-            return Ok(place);
-        }
-        let nearest = nearest_of(&is_called).or(Some(place));
-        let what = format!("the section at line {line} of `{}` has another title than the reference", path());
-        return Err(missed(nearest, what, Refusal::conflict));
+        return outline.place(spot.line).ok_or_else(|| {
+            let before = nearest(&|section| section.line <= line).unwrap_or(0);
+            let what = format!("no section of `{path}` starts at line {line}");
+            missed(before, what, Refusal::not_found)
+        });
     };
-    let is_same = |section: &Section| section.print.text == print.text;
-    let is_under_the_same_heading = |section: &Section| section.print.heading == print.heading;
-    let found = here
-        .filter(|place| is_same(&outline[*place]))
-        .or_else(|| nearest_of(&|section| is_same(section) && is_under_the_same_heading(section)))
-        .or_else(|| nearest_of(&is_same));
-    if let Some(place) = found {
+    // Of sections with the same text, any will do.
+    if let Some(place) = nearest(&|section| section.print.text == print.text) {
         return Ok(place);
     }
-    let changed = nearest_of(&is_under_the_same_heading);
-    if changed.is_some() {
-        let what = format!("the section of `{}` has changed since it was found; look at it again", path());
+    if let Some(changed) = nearest(&|section| section.print.heading == print.heading) {
+        let what = format!("the section of `{path}` has changed since it was found; look at it again");
         return Err(missed(changed, what, Refusal::conflict));
     }
-    let what = format!("the section is no longer in `{}`", path());
-    Err(missed(nearest_of(&|_| true), what, Refusal::not_found))
+    let what = format!("the section is no longer in `{path}`");
+    Err(missed(nearest(&|_| true).unwrap_or(0), what, Refusal::not_found))
 }
 
-/// A section as answers cite it.
-pub(crate) fn cited(source: &Source, section: &Section) -> String {
-    format!("{}{}", source.path.as_str(), suffix(section.line, section.print))
-}
+impl Reading {
+    /// A section as answers cite it.
+    fn cited(&self, section: &Section) -> String {
+        format!("{}{}", self.path.as_str(), suffix(section.line, section.print))
+    }
 
-/// The part of a reference after the file's path.
-pub(crate) fn suffix(line: usize, print: Print) -> String {
-    format!("#L{line}~{print}")
-}
+    fn title(&self, section: &Section) -> String {
+        shown_title(self.path.name(), section)
+    }
 
-fn title(source: &Source, section: &Section) -> String {
-    shown_title(source.path.as_str(), section)
+    fn shown_path(&self) -> String {
+        shown(self.path.below_first())
+    }
 }
 
 /// A section's title as answers show it; the file's name for text before the first heading.
-pub(crate) fn shown_title(path: &str, section: &Section) -> String {
-    shortened(if section.level == 0 { file_name(path) } else { &section.title })
-}
-
-impl Excerpt {
-    /// An excerpt of a section; `text` starts at the selected range.
-    pub(crate) fn of(
-        text: &str,
-        source: &Source,
-        outline: &Outline,
-        picked: &Picked,
-        max_chars: MaxChars,
-    ) -> Result<Self, Refusal> {
-        let section = &outline[picked.place];
-        if text.is_empty() && !picked.range.is_empty() {
-            return Err(Refusal::parameter(
-                "the number after `+` is in the middle of a character; take it from `next`",
-            ));
-        }
-        let (text, is_cut) = cut_at_line(text, max_chars.chars);
-        let truncated = is_cut || picked.more;
-        let taken = picked.range.start - section.range.start + text.len();
-        let next = truncated.then(|| format!("{}+{taken}", suffix(section.line, section.print)));
-        Ok(Self {
-            text: text.to_owned(),
-            truncated,
-            has_bom: false,
-            title: Some(title(source, section)),
-            next,
-            is_mid_line: false,
-        })
-    }
-
-    /// An excerpt of a whole file, or of its text up to `end`; a later call continues where the last one
-    /// ended.
-    pub(crate) fn whole(
-        reading: Reading,
-        end: Option<usize>,
-        spot: &Spot,
-        max_chars: MaxChars,
-    ) -> Result<Self, Refusal> {
-        let Reading { source, mut text, .. } = reading;
-        let print = Print::new(Hash::of(text.as_bytes()), Hash::START);
-        if let Some(end) = end {
-            text.truncate(end);
-        }
-        if spot.offset > 0 {
-            return Self::rest(&source, &text, print, spot, end.is_some(), max_chars);
-        }
-        let has_bom = text.starts_with(BOM);
-        if has_bom {
-            text.drain(..BOM.len());
-        }
-        let is_json = source.file_type == FileType::Json;
-        // A `.json` is copied unchanged, so its byte order mark counts as a character.
-        let mark = usize::from(has_bom && is_json);
-        let cut = if is_json { cut } else { cut_at_line };
-        let (kept, truncated) = cut(&text, max_chars.chars - mark);
-        if truncated && is_json && !max_chars.is_asked_for {
-            let size = text.chars().count() + mark;
-            let limit = max_chars.chars;
-            let raise = "set HARD_MAX_CHARS (for copies HARD_MAX_COPY_CHARS) on the server, or accept a part with `limits.max_chars`";
-            return Err(Refusal::forbidden(format!(
-                "`{}` has {size} characters, the limit is {limit}, and half a `.json` file is not JSON; {raise}",
-                shown(source.path.below_first())
-            ))
-            .with(json!({ "size_chars": size, "limit_chars": limit, "raise": raise })));
-        }
-        let kept = kept.len();
-        text.truncate(kept);
-        let truncated = truncated || end.is_some();
-        let next = truncated.then(|| {
-            let taken = kept + if has_bom { BOM.len() } else { 0 };
-            format!("{}+{taken}", suffix(1, print))
-        });
-        Ok(Self { text, truncated, has_bom, title: None, next, is_mid_line: false })
-    }
-
-    /// The rest of a whole file.
-    fn rest(
-        source: &Source,
-        text: &str,
-        print: Print,
-        spot: &Spot,
-        is_part: bool,
-        max_chars: MaxChars,
-    ) -> Result<Self, Refusal> {
-        if spot.print != Some(print) {
-            return Err(Refusal::conflict(format!(
-                "`{}` is not the file that the first part came from; start again, without the part after the path",
-                shown(source.path.below_first())
-            )));
-        }
-        let Some(left) = text.get(spot.offset..) else {
-            return Err(Refusal::parameter(format!(
-                "`+{}` is not a position in the file; take it from `next`",
-                spot.offset
-            )));
-        };
-        let (kept, is_cut) = cut_at_line(left, max_chars.chars);
-        let is_mid_line = is_mid_line(text.as_bytes()[spot.offset - 1]);
-        let truncated = is_cut || is_part;
-        let next = truncated.then(|| format!("{}+{}", suffix(1, print), spot.offset + kept.len()));
-        Ok(Self { text: kept.to_owned(), truncated, has_bom: false, title: None, next, is_mid_line })
-    }
-}
-
-/// Whether text after this byte is in the middle of a line.
-pub(crate) fn is_mid_line(before: u8) -> bool {
-    !matches!(before, b'\n' | b'\r')
-}
-
-/// The longest prefix that is valid UTF-8, of text that was cut at an arbitrary byte.
-pub(crate) fn valid_prefix(bytes: &[u8]) -> &str {
-    bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
+pub(crate) fn shown_title(file: &str, section: &Section) -> String {
+    shortened(if section.level == 0 { file } else { &section.title })
 }

@@ -1,24 +1,21 @@
 //! Searching all manuals.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use serde_json::json;
 use toolbridge_core::tool::RawJson;
 
-use crate::answer::{Found, Hit, HitRef, RefItem};
-use crate::arguments::ManualFind;
-use crate::cache::Cache;
-use crate::excerpt::suffix;
-use crate::fold::fold;
-use crate::index::{Broken, Doc, Mark, Match, Query};
-use crate::library::{self, Library, Parts};
-use crate::manual::Manuals;
-use crate::path::RelPath;
-use crate::refusal::{Code, Refusal};
+use crate::excerpt::shown_title;
+use crate::index::{Index, Match, Matches};
+use crate::manual::{Manuals, Reading};
+use crate::reference::{RefItem, suffix};
+use crate::refusal::Refusal;
+use crate::section::{Outline, cut, shortened};
+use crate::snapshot::ATTEMPTS;
 use crate::snippet;
 use crate::term::query_terms;
+use crate::tools::manual_find::{Arguments, Found, Hit};
 
 /// Every word of a query costs time. The description of `query` states this limit too.
 const MAX_QUERY_CHARS: usize = 1000;
@@ -33,53 +30,35 @@ const LEAST_SNIPPET_CHARS: usize = 16;
 /// The maximum length of the titles shown above a section.
 const WITHIN_CHARS: usize = 30;
 
-/// Titles of about this many sections are compared with a query that matches nothing.
-const SUGGESTION_SECTIONS: u64 = 50_000;
-/// Of more sections, those of so many neighbouring files are compared, and then those of as many are skipped once or
-/// more often: neighbours are read together.
-const SUGGESTION_FILES: u32 = 512;
-/// How many titles are suggested, and how many character pairs they must share with the query.
-const SUGGESTIONS: usize = 5;
-const SUGGESTION_ALIKE: f64 = 0.3;
-
 /// How far into a section to look for a snippet.
-const SNIPPET_WITHIN_BYTES: usize = 64 * 1024;
+const SNIPPET_WITHIN_CHARS: usize = 64 * 1024;
+
+/// How much text of files is kept besides the file found last.
+const PAGES_BYTES: usize = 4 * 1024 * 1024;
 
 /// How often a search that waits for the index checks whether its call was cancelled.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The manuals' index, and searching it.
-#[derive(Debug)]
-pub(crate) struct Search(pub(crate) Arc<Mutex<Library>>);
-
-/// Without a stored index.
-impl Default for Search {
-    fn default() -> Self {
-        Self::new(None)
-    }
+/// The index of some files, and searching it.
+#[derive(Debug, Default)]
+pub(crate) struct Search {
+    index: Mutex<Index>,
+    /// The files found last, newest first: to read and outline a large file for each hit would take long.
+    pages: Mutex<Vec<Arc<Page>>>,
 }
 
-/// A section that matches.
-#[derive(Debug, Clone)]
-struct Place {
-    path: RelPath,
-    /// The file's mark when it was read.
-    mark: Mark,
-    doc: Doc,
-    within: String,
-    score: f64,
+/// A file as it was when it was indexed.
+#[derive(Debug)]
+struct Page {
+    reading: Reading,
+    outline: Outline,
 }
 
 impl Search {
-    pub(crate) fn new(cache: Option<Cache>) -> Self {
-        Self(Arc::new(Mutex::new(Library::new(cache))))
-    }
-
     /// Reads all manuals now, so that the first search need not.
     pub(crate) fn prepare(&self, manuals: &Manuals, is_gone: &dyn Fn() -> bool) {
-        match self.refreshed(manuals, is_gone) {
-            Ok(_) => library::tidy(&self.0),
-            Err(refusal) => tracing::debug!(reason = refusal.message, "the manuals are not read yet"),
+        if let Err(refusal) = self.lock(is_gone).and_then(|mut index| index.refresh(manuals, is_gone)) {
+            tracing::debug!(reason = refusal.message, "the manuals are not read yet");
         }
     }
 
@@ -87,7 +66,7 @@ impl Search {
     pub(crate) fn find(
         &self,
         manuals: &Manuals,
-        request: &ManualFind,
+        request: &Arguments,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Found, Refusal> {
         let length = request.query.chars().count();
@@ -101,70 +80,68 @@ impl Search {
         if terms.is_empty() {
             return Err(Refusal::parameter("`query` has no word to look for; give at least one"));
         }
-        let manual = request.manual_id.as_deref();
-        if let Some(id) = manual {
-            // Tell a missing manual from one without matches.
-            manuals.check_manual(id)?;
-        }
+        let manual = request.manual_id.as_deref().map(|id| manuals.check_manual(id)).transpose()?;
         let limit = manuals.hard.found(request.limit);
-        let parts = self.refreshed(manuals, is_gone)?;
-        let looked = look(&parts, &terms, manual, limit).or_else(|Broken| {
-            // The stored index is corrupt: build it again from the texts.
-            library::lock(&self.0).discard();
-            let parts = self.refreshed(manuals, is_gone)?;
-            look(&parts, &terms, manual, limit)
-                .map_err(|Broken| Refusal::new(Code::IoError, "the index cannot be read; search again"))
-        })?;
-        let Looked { found, total, terms } = looked;
-        if found.is_empty() {
-            let suggestions = suggestions(&parts, &request.query, manual);
-            drop(parts);
-            library::tidy(&self.0);
+        let full = request.full == Some(true);
+        let mut attempts = 0;
+        loop {
+            let mut index = self.lock(is_gone)?;
+            index.refresh(manuals, is_gone)?;
+            let Matches { best, total, terms } = index.search(&terms, manual.as_ref(), limit);
+            drop(index);
+            let hit = |one| self.page(manuals, one).and_then(|page| hit(&page, one, full));
+            let found: Vec<_> = best.iter().map(hit).collect();
+            attempts += 1;
+            // Files that change all the time are left out in the end.
+            if attempts < ATTEMPTS && found.iter().any(Option::is_none) {
+                continue;
+            }
             return Ok(Found {
-                items: Vec::new(),
-                total: 0,
-                suggestions: (!suggestions.is_empty()).then_some(suggestions),
+                items: with_snippets(found.into_iter().flatten().collect(), &terms, full),
+                total,
             });
         }
-        drop(parts);
-        library::tidy(&self.0);
-        let full = request.full == Some(true);
-        // The space left after each hit's location; the best hits use it first.
-        let mut room = HIT_BYTES * found.len();
-        let mut items = Vec::with_capacity(found.len());
-        let hits: Vec<_> = found.into_iter().map(|place| (place.hit(full), place)).collect();
-        for (hit, _) in &hits {
-            room = room.saturating_sub(hit.size());
-        }
-        for (mut hit, place) in hits {
-            let most = if full {
-                snippet::MAX_CHARS
-            } else {
-                room.saturating_sub(SNIPPET_FRAME_BYTES).min(SHORT_SNIPPET_CHARS)
-            };
-            if most >= LEAST_SNIPPET_CHARS {
-                let text = place.snippet(manuals, &terms, most);
-                room = room.saturating_sub(text.len() + SNIPPET_FRAME_BYTES);
-                hit.snippet = Some(text).filter(|text| full || !text.is_empty());
-            }
-            items.push(hit);
-        }
-        Ok(Found { items, total, suggestions: None })
     }
 
-    /// The index with all changes applied.
-    fn refreshed(&self, manuals: &Manuals, is_gone: &dyn Fn() -> bool) -> Result<Arc<Parts>, Refusal> {
-        let mut library = self.lock(is_gone)?;
-        library.refresh(manuals, is_gone)?;
-        Ok(library.parts())
+    /// The file of a match; `None` if it has changed since it was indexed.
+    fn page(&self, manuals: &Manuals, found: &Match) -> Option<Arc<Page>> {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it =
+            |reading: &Reading| reading.snapshot.stamp.numbers() == found.mark && reading.path == found.path;
+        let page = if let Some(place) = pages.iter().position(|page| is_it(&page.reading)) {
+            pages.remove(place)
+        } else {
+            let reading = manuals.read(&found.path).ok().filter(is_it)?;
+            let outline = reading.format.outline(&reading.snapshot.text);
+            let is_settled = reading.snapshot.is_settled;
+            let page = Arc::new(Page { reading, outline });
+            // A later change could have the same mark.
+            if !is_settled {
+                return Some(page);
+            }
+            page
+        };
+        pages.insert(0, Arc::clone(&page));
+        let mut bytes = 0;
+        let kept = pages.iter().skip(1).take_while(|page| {
+            bytes += page.reading.snapshot.text.len();
+            bytes <= PAGES_BYTES
+        });
+        let kept = 1 + kept.count();
+        pages.truncate(kept);
+        Some(page)
     }
 
     /// Locks the index. The first search may have to wait long until all manuals are read.
-    fn lock(&self, is_gone: &dyn Fn() -> bool) -> Result<MutexGuard<'_, Library>, Refusal> {
+    fn lock(&self, is_gone: &dyn Fn() -> bool) -> Result<MutexGuard<'_, Index>, Refusal> {
         loop {
-            match self.0.try_lock() {
-                Ok(library) => return Ok(library),
-                Err(TryLockError::Poisoned(_)) => return Ok(library::lock(&self.0)),
+            match self.index.try_lock() {
+                Ok(index) => return Ok(index),
+                // After a panic it may be incomplete, so it is built again.
+                Err(TryLockError::Poisoned(half_done)) => {
+                    self.index.clear_poison();
+                    *half_done.into_inner() = Index::default();
+                }
                 Err(TryLockError::WouldBlock) if is_gone() => {
                     return Err(Refusal::conflict("the call was cancelled; search again"));
                 }
@@ -174,152 +151,62 @@ impl Search {
     }
 }
 
-/// The result of searching an index.
-struct Looked {
-    found: Vec<Place>,
-    total: usize,
-    /// The terms that were searched; snippets show the text around them.
-    terms: Vec<String>,
-}
-
-fn look(parts: &Parts, terms: &[String], manual: Option<&str>, limit: usize) -> Result<Looked, Broken> {
-    let query = Query::new(parts, terms)?;
-    let matches = query.search(manual, limit);
-    let found = matches.best.iter().map(|one| Place::of(parts, one)).collect::<Result<_, _>>()?;
-    let total = usize::try_from(matches.total).unwrap_or(usize::MAX);
-    Ok(Looked { found, total, terms: query.terms() })
-}
-
-/// Titles similar to a query that matched nothing.
-fn suggestions(parts: &Parts, query: &str, manual: Option<&str>) -> Vec<String> {
-    let query = fold(query);
-    let pairs = Pairs::of(&query);
-    let mut titles = HashMap::new();
-    let sections: u64 =
-        parts.iter().map(|(segment, _)| segment.sections_in(segment.files_below(manual))).sum();
-    let every = u32::try_from(sections.div_ceil(SUGGESTION_SECTIONS)).unwrap_or(u32::MAX).max(1);
-    for (segment, live) in parts {
-        let files = segment.files_below(manual);
-        let is_compared =
-            |file: &u32| (file / SUGGESTION_FILES).is_multiple_of(every) && live.has_file(*file);
-        let files = files.filter(is_compared);
-        let noted = segment.for_each_title(files, |title| {
-            if pairs.may_be_in(title) && !titles.contains_key(title) {
-                titles.insert(title.to_owned(), strsim::sorensen_dice(&query, &fold(title)));
-            }
-        });
-        // On an error there are just fewer suggestions.
-        _ = noted;
-    }
-    let mut titles: Vec<_> = titles.into_iter().filter(|(_, alike)| *alike >= SUGGESTION_ALIKE).collect();
-    titles.sort_by(|(one, a), (other, b)| b.total_cmp(a).then_with(|| one.cmp(other)));
-    titles.into_iter().take(SUGGESTIONS).map(|(title, _)| title).collect()
-}
-
-/// The character pairs of a query, to rule out titles that share too few of them quickly.
-struct Pairs {
-    /// A bit set of hashed pairs; different pairs may share a bit.
-    bits: [u64; 4],
-    count: usize,
-}
-
-impl Pairs {
-    fn of(folded: &str) -> Self {
-        let mut pairs = Self { bits: [0; 4], count: 0 };
-        for_each_pair(folded, |place| {
-            pairs.bits[place / 64] |= 1 << (place % 64);
-            pairs.count += 1;
-        });
-        pairs
-    }
-
-    /// Whether a title may be similar enough.
-    #[expect(clippy::cast_precision_loss, reason = "titles are short")]
-    fn may_be_in(&self, title: &str) -> bool {
-        let (mut shared, mut count) = (0, 0);
-        let mut note = |place: usize| {
-            shared += (self.bits[place / 64] >> (place % 64)) & 1;
-            count += 1;
-        };
-        if title.is_ascii() {
-            for_each_pair(title, &mut note);
-        } else {
-            for_each_pair(&fold(title), &mut note);
-        }
-        // A title of one character has no pairs.
-        count == 0 || (2 * shared) as f64 >= SUGGESTION_ALIKE * (self.count + count) as f64
-    }
-}
-
-/// Hashes each pair of characters to a number below 256; ignores spaces and ASCII case.
-fn for_each_pair(text: &str, mut each: impl FnMut(usize)) {
-    let mut last = None;
-    for char in text.chars().filter(|char| !char.is_whitespace()) {
-        let char = u32::from(char.to_ascii_lowercase());
-        if let Some(last) = last.replace(char) {
-            each((last.wrapping_mul(31) ^ char) as usize & 255);
-        }
-    }
+/// A hit without its snippet, and the text to take one from.
+fn hit(page: &Page, found: &Match, full: bool) -> Option<(Hit, String)> {
+    let section = page.outline.get(found.section)?;
+    let text = cut(&page.reading.snapshot.text[section.text()], SNIPPET_WITHIN_CHARS).0.to_owned();
+    let spot = (!page.reading.format.is_json()).then_some((section.line, section.print));
+    let (path, within) = (found.path.as_str(), within(&page.outline, found));
+    let reference = if full {
+        json!(RefItem::new(&found.path, spot))
+    } else {
+        json!(format!("{path}{}", spot.map(|(line, print)| suffix(line, print)).unwrap_or_default()))
+    };
+    let hit = Hit {
+        reference,
+        title: shown_title(found.path.name(), section),
+        within: (!within.is_empty()).then_some(within),
+        score: full.then_some((found.score * 1e4).round() / 1e4),
+        snippet: None,
+    };
+    Some((hit, text))
 }
 
 /// The titles above a section, outermost first.
-fn within(docs: &[Doc], place: usize, page: &str) -> Result<String, Broken> {
-    let doc = docs.get(place).ok_or(Broken)?;
-    let above =
-        std::iter::successors(doc.parent, |place| docs.get(*place)?.parent.filter(|parent| parent < place));
-    let mut titles: Vec<_> = above.filter_map(|place| Some(docs.get(place)?.title.as_str())).collect();
+fn within(outline: &Outline, found: &Match) -> String {
+    let above = std::iter::successors(outline[found.section].parent, |place| outline[*place].parent);
+    let mut titles: Vec<_> = above.map(|place| shortened(&outline[place].title)).collect();
     // Skip a page title that repeats the first heading.
-    if !page.is_empty() && page != titles.last().copied().unwrap_or(&doc.title) {
-        titles.push(page);
+    let first = titles.last().cloned().unwrap_or_else(|| shortened(&outline[found.section].title));
+    if !found.page.is_empty() && *found.page != *first {
+        titles.push(found.page.to_string());
     }
     titles.reverse();
     let within = titles.join(" › ");
     // If cut, keep the end: the innermost title is the most specific.
-    Ok(match within.char_indices().rev().nth(WITHIN_CHARS) {
+    match within.char_indices().rev().nth(WITHIN_CHARS) {
         Some((start, char)) => format!("…{}", &within[start + char.len_utf8()..]),
         None => within,
-    })
+    }
 }
 
-impl Place {
-    fn of(parts: &Parts, one: &Match) -> Result<Self, Broken> {
-        let segment = &parts[one.part].0;
-        let file = segment.file_of(one.doc);
-        let entry = segment.file(file);
-        let mut docs = segment.docs_of(file)?;
-        let place = (one.doc - segment.docs_in(file).start) as usize;
-        let within = within(&docs, place, entry.title)?;
-        let path = RelPath::parse(entry.path).map_err(|_| Broken)?;
-        Ok(Self { path, mark: entry.mark, doc: docs.swap_remove(place), within, score: one.score })
+/// The hits with snippets. The best hits use the space first that is left after each hit's location.
+fn with_snippets(found: Vec<(Hit, String)>, terms: &[String], full: bool) -> Vec<Hit> {
+    let mut room = HIT_BYTES * found.len();
+    for (hit, _) in &found {
+        room = room.saturating_sub(hit.size());
     }
-
-    /// The hit without its snippet.
-    fn hit(&self, full: bool) -> Hit {
-        let Self { path, doc, within, score, .. } = self;
-        let reference = if full {
-            HitRef::Full(Box::new(RefItem::new(path.first(), path.below_first(), doc.section)))
-        } else {
-            let place = doc.section.map(|(line, print)| suffix(line, print)).unwrap_or_default();
-            HitRef::Short(format!("{}{place}", path.as_str()))
-        };
-        Hit {
-            reference,
-            title: doc.title.clone(),
-            within: (!within.is_empty()).then(|| within.clone()),
-            score: full.then_some((score * 1e4).round() / 1e4),
-            snippet: None,
+    let snippet = |(mut hit, text): (Hit, String)| {
+        let short = room.saturating_sub(SNIPPET_FRAME_BYTES).min(SHORT_SNIPPET_CHARS);
+        let most = if full { snippet::MAX_CHARS } else { short };
+        if most >= LEAST_SNIPPET_CHARS {
+            let text = snippet::snippet(&text, terms, most);
+            room = room.saturating_sub(text.len() + SNIPPET_FRAME_BYTES);
+            hit.snippet = Some(text).filter(|text| full || !text.is_empty());
         }
-    }
-
-    fn snippet(&self, manuals: &Manuals, terms: &[String], most: usize) -> String {
-        let body = &self.doc.body;
-        let end = body.end.min(body.start + SNIPPET_WITHIN_BYTES);
-        // If the file has changed, these positions no longer belong to the section.
-        let source =
-            manuals.reopen(&self.path).ok().filter(|source| Mark::from(&source.stamp()) == self.mark);
-        let text = source.and_then(|source| source.text_at(body.start..end));
-        snippet::snippet(&text.unwrap_or_default(), terms, most)
-    }
+        hit
+    };
+    found.into_iter().map(snippet).collect()
 }
 
 impl Hit {
@@ -356,19 +243,18 @@ mod tests {
             fs::write(self.dir.path().join("m/a.md"), bytes).unwrap();
         }
 
-        fn find(&self, query: &str) -> Found {
+        fn try_find(&self, query: &str, is_gone: &dyn Fn() -> bool) -> Result<Found, Refusal> {
             let request = serde_json::from_value(json!({ "query": query })).unwrap();
-            self.search.find(&self.manuals, &request, &|| false).unwrap()
+            self.search.find(&self.manuals, &request, is_gone)
         }
 
-        /// How many files are indexed, and how many sections are stored for them, dead or alive.
-        fn known(&self) -> (u32, usize) {
-            let parts = self.search.0.lock().unwrap().parts();
-            let files = parts.iter().map(|(_, live)| live.file_count).sum();
-            let docs = parts
-                .iter()
-                .flat_map(|(segment, _)| (0..segment.file_count()).map(|file| segment.docs_in(file).len()));
-            (files, docs.sum())
+        fn find(&self, query: &str) -> Found {
+            self.try_find(query, &|| false).unwrap()
+        }
+
+        /// How many files are indexed, and how many sections were read, dead or alive.
+        fn known(&self) -> (usize, usize) {
+            self.search.index.lock().unwrap().counts()
         }
     }
 
@@ -392,10 +278,9 @@ mod tests {
         shelf.write(b"# key\n");
         settle(&shelf.manuals);
         for (patience, want) in [(2, 2), (0, 2), (1, 3), (1, 4)] {
-            let request = serde_json::from_value(json!({ "query": "key" })).unwrap();
             let left = std::cell::Cell::<usize>::new(patience);
             let is_gone = || left.replace(left.get().saturating_sub(1)) == 0;
-            let outcome = shelf.search.find(&shelf.manuals, &request, &is_gone);
+            let outcome = shelf.try_find("key", &is_gone);
             assert_eq!(outcome.is_ok(), want == 4, "{outcome:?}");
             assert_eq!(shelf.known().0, want);
         }
@@ -403,30 +288,55 @@ mod tests {
     }
 
     #[test]
+    fn a_search_that_waits_for_another_can_be_cancelled() {
+        let shelf = Shelf::with(b"# key\n");
+        let others = shelf.search.index.lock().unwrap();
+        let refusal = shelf.try_find("key", &|| true).unwrap_err();
+        assert_eq!(refusal.message, "the call was cancelled; search again");
+        drop(others);
+        assert_eq!(shelf.find("key").total, 1);
+    }
+
+    #[test]
+    fn an_index_is_built_again_after_a_panic() {
+        let shelf = Shelf::with(b"# key\n");
+        assert_eq!(shelf.find("key").total, 1);
+        shelf.write(b"# the other key\n");
+        let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            _ = shelf.try_find("other", &|| panic!("in the middle of it"));
+        }));
+        assert_eq!((broken.is_err(), shelf.search.index.is_poisoned()), (true, true));
+        assert_eq!((shelf.find("key").total, shelf.search.index.is_poisoned()), (1, false));
+    }
+
+    #[test]
     fn what_is_no_text_is_not_read_again_until_it_changes() {
         let shelf = Shelf::with(b"# key\xff\n");
         settle(&shelf.manuals);
-        let read = || {
-            shelf.search.0.lock().unwrap().parts().iter().map(|(one, _)| Arc::as_ptr(one)).collect::<Vec<_>>()
-        };
         assert_eq!((shelf.find("key").total, shelf.known()), (0, (1, 0)));
-        let before = read();
-        assert_eq!((shelf.find("key").total, read()), (0, before));
+        // Only the file's stamp is looked at: it is known as what it was.
+        without_files(Errno::NOENT, || assert_eq!((shelf.find("key").total, shelf.known()), (0, (1, 0))));
         shelf.write(b"# key\n");
         assert_eq!(shelf.find("key").total, 1);
     }
 
     #[test]
-    fn a_snippet_is_never_of_a_file_that_has_changed_since_or_is_gone() {
+    fn a_hit_is_never_of_a_file_that_has_changed_since_or_is_gone() {
         let shelf = Shelf::with(b"# key\n\nTurn it to the left.\n");
+        settle(&shelf.manuals);
         assert_eq!(shelf.find("key").items[0].snippet.as_deref(), Some("Turn it to…"));
-        let parts = shelf.search.0.lock().unwrap().parts();
-        let place = look(&parts, &query_terms("key"), None, 1).unwrap().found.remove(0);
-        assert_eq!(place.snippet(&shelf.manuals, &query_terms("key"), 100), "Turn it to…");
-        shelf.write(b"# a\n\n# b\n\nsomething else that is much longer\n");
-        assert_eq!(place.snippet(&shelf.manuals, &query_terms("key"), 100), "");
+        let found = shelf.search.index.lock().unwrap().search(&query_terms("key"), None, 1).best.remove(0);
+        let page = |search: &Search| search.page(&shelf.manuals, &found);
+        let known = page(&shelf.search).unwrap();
+        assert!(page(&Search::default()).is_some());
+        // As the index knows it, until that is refreshed.
+        shelf.write(b"# key\n\nsomething else that is much longer\n");
+        assert!(Arc::ptr_eq(&page(&shelf.search).unwrap(), &known));
+        assert!(page(&Search::default()).is_none());
+        assert_eq!(shelf.find("key").items[0].snippet.as_deref(), Some("something else th…"));
         fs::remove_file(shelf.dir.path().join("m/a.md")).unwrap();
-        assert_eq!(place.snippet(&shelf.manuals, &query_terms("key"), 100), "");
+        assert!(page(&Search::default()).is_none());
+        assert_eq!(shelf.find("key").total, 0);
     }
 
     #[test]
@@ -439,13 +349,5 @@ mod tests {
             most = most.max(shelf.known().1);
         }
         assert!(most <= 2, "{most} sections are kept for one");
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn every_similar_title_is_compared(query in "[a-cＡé ]{1,8}", title in "[a-cA-CａÉ ]{1,8}") {
-            let alike = strsim::sorensen_dice(&fold(&query), &fold(&title)) >= SUGGESTION_ALIKE;
-            proptest::prop_assert!(!alike || Pairs::of(&fold(&query)).may_be_in(&title));
-        }
     }
 }

@@ -1,15 +1,13 @@
 //! Kinds of files, by their names.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::answer::FileType;
 use crate::path::RelPath;
 use crate::refusal::{Refusal, shown};
 use crate::section::Outline;
 
 /// What a file's name says it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Format {
     Md,
@@ -34,14 +32,14 @@ impl Format {
     /// Says that a file of a manual is not read because of its ending.
     pub(crate) fn unknown(path: &RelPath) -> Refusal {
         Refusal::parameter(format!(
-            "`{}` is none of `.md`, `.markdown`, `.mdx`, `.json`, `.txt`, and manuals have no other files",
+            "`{}` is none of `.md`, `.markdown`, `.mdx`, `.json`, `.txt`, and manuals have no other files; name one of these",
             shown(path.below_first())
         ))
     }
 
-    /// Which rules apply: those for files with sections, or those for files taken as a whole.
-    pub(crate) fn file_type(self) -> FileType {
-        if self == Self::Json { FileType::Json } else { FileType::Md }
+    /// Whether it is taken as a whole, and has no sections.
+    pub(crate) fn is_json(self) -> bool {
+        self == Self::Json
     }
 
     pub(crate) fn outline(self, text: &str) -> Outline {

@@ -1,6 +1,7 @@
 //! Document tools: text that a model wants copied is copied inside the server.
 //!
-//! [`Documents`] is a tool source over two folders. It only reads from `manuals/`, and it writes to `vault/`.
+//! [`Documents`] is a tool source over two folders. It only reads from `manuals/`, and it writes to `vault/`. Or it is
+//! one over a single folder of notes, which it reads and writes.
 //! A model finds a section (`manual_find`, `manual_toc`), has it copied (`bridge_copy_section`) and gets
 //! metadata back: the text itself never passes through the model or a log.
 //!
@@ -14,21 +15,18 @@
 //!
 //! Read the files in this order: `path.rs` and `root.rs` (what may be opened, and how), `snapshot.rs`
 //! (reading files that may change), `section.rs`, `format.rs` and `print.rs` (what a section is, and how it
-//! is recognised), `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`,
-//! `watch.rs`, `cache.rs`, `library.rs`, `find.rs` and `snippet.rs` (searching them), `disk.rs`,
-//! `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs` (writing), `vault.rs`, `range.rs`, `note.rs` and
-//! `trash.rs` (the vault), `copy.rs` (copying), `tools.rs` (the tool descriptions).
+//! is recognised), `reference.rs`, `manual.rs` and `excerpt.rs` (reading manuals), `fold.rs`, `term.rs`, `index.rs`,
+//! `find.rs` and `snippet.rs` (searching them), `disk.rs`, `temporary.rs`, `lock.rs`, `attributes.rs` and `write.rs`
+//! (writing), `vault.rs` and `trash.rs` (the vault), `arguments.rs` and `tools.rs` (the tools, each in a file of its own
+//! below `tools/`).
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests read the disk as other programs do"))]
 
 #[doc(hidden)]
 pub mod fuzzing;
 
-mod answer;
 mod arguments;
 mod attributes;
 mod builder;
-mod cache;
-mod copy;
 mod disk;
 mod documents;
 mod error;
@@ -37,15 +35,13 @@ mod find;
 mod fold;
 mod format;
 mod index;
-mod library;
 mod limit;
 mod lock;
 mod log;
 mod manual;
-mod note;
 mod path;
 mod print;
-mod range;
+mod reference;
 mod refusal;
 mod root;
 mod section;
@@ -56,7 +52,6 @@ mod term;
 mod tools;
 mod trash;
 mod vault;
-mod watch;
 mod write;
 
 pub use builder::DocumentsBuilder;

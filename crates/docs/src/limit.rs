@@ -1,6 +1,5 @@
 //! Limits on how much one call may read or copy.
 
-use crate::answer::FileType;
 use crate::arguments::{Count, Limits};
 
 /// Larger sources are refused before they are read.
@@ -50,26 +49,28 @@ pub(crate) struct MaxChars {
 }
 
 impl HardLimits {
-    pub(crate) fn chars(self, asked: Option<Limits>, file_type: FileType) -> MaxChars {
-        let asked = asked.and_then(|limits| limits.max_chars).map(Count::get);
-        let wanted = asked.unwrap_or(match file_type {
-            FileType::Md => DEFAULT_MAX_CHARS,
-            FileType::Json => self.max_chars,
-        });
-        MaxChars {
-            chars: wanted.min(self.max_chars),
-            is_asked_for: asked.is_some(),
-            is_hard: wanted >= self.max_chars && asked != Some(self.max_chars),
-        }
+    /// The limit for reading. Half a `.json` is no use, so its default is the most.
+    pub(crate) fn chars(self, asked: Option<Limits>, is_json: bool) -> MaxChars {
+        Self::lowered(asked, if is_json { self.max_chars } else { DEFAULT_MAX_CHARS }, self.max_chars)
     }
 
     /// The limit for a copy. A separate limit for copies is also the default, because it is set to get them
     /// whole.
-    pub(crate) fn copied_chars(self, asked: Option<Limits>, file_type: FileType) -> MaxChars {
-        let Some(most) = self.max_copy_chars else { return self.chars(asked, file_type) };
+    pub(crate) fn copied_chars(self, asked: Option<Limits>, is_json: bool) -> MaxChars {
+        match self.max_copy_chars {
+            Some(most) => Self::lowered(asked, most, most),
+            None => self.chars(asked, is_json),
+        }
+    }
+
+    fn lowered(asked: Option<Limits>, default: usize, most: usize) -> MaxChars {
         let asked = asked.and_then(|limits| limits.max_chars).map(Count::get);
-        let chars = asked.unwrap_or(most).min(most);
-        MaxChars { chars, is_asked_for: asked.is_some(), is_hard: chars == most && asked != Some(most) }
+        let wanted = asked.unwrap_or(default);
+        MaxChars {
+            chars: wanted.min(most),
+            is_asked_for: asked.is_some(),
+            is_hard: wanted >= most && asked != Some(most),
+        }
     }
 
     pub(crate) fn sections(self, asked: Option<Limits>) -> usize {

@@ -9,18 +9,16 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::arguments::Mode as WriteMode;
 use crate::attributes;
 use crate::disk;
 use crate::root::{Stamp, check_regular, identity, open_name, stat_name};
 use crate::temporary::Temporary;
 use crate::write::{ATTEMPTS, NotDurable};
 
-/// How long to wait for a locked file that does not change.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait for one that keeps changing: the holder may never release the lock.
-const LOCK_PATIENCE_AT_MOST: Duration = Duration::from_secs(300);
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
-const LOCK_PAUSE_AT_MOST: Duration = Duration::from_millis(16);
+/// How long to wait for the lock: the holder may never release it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
+const LOCK_PAUSE: Duration = Duration::from_millis(3);
 
 /// An existing file, locked against other writers that use the lock.
 #[derive(Debug)]
@@ -32,18 +30,9 @@ pub(crate) struct Locked<'a> {
 }
 
 impl<'a> Locked<'a> {
-    /// Opens and locks `name` for appending; `None` if there is no such file. Needs write permission.
-    pub(crate) fn to_append(dir: BorrowedFd<'a>, name: &'a str) -> io::Result<Option<Self>> {
-        Self::open(dir, name, false)
-    }
-
-    /// Opens and locks `name` for replacing; `None` if there is no such file.
-    pub(crate) fn to_replace(dir: BorrowedFd<'a>, name: &'a str) -> io::Result<Option<Self>> {
-        Self::open(dir, name, true)
-    }
-
-    fn open(dir: BorrowedFd<'a>, name: &'a str, is_replaced: bool) -> io::Result<Option<Self>> {
-        let mut patience = Patience::new(LOCK_PATIENCE, LOCK_PATIENCE_AT_MOST);
+    /// Opens and locks `name`; `None` if there is no such file. Appending needs write permission.
+    pub(crate) fn open(dir: BorrowedFd<'a>, name: &'a str, mode: WriteMode) -> io::Result<Option<Self>> {
+        let deadline = Instant::now() + LOCK_PATIENCE;
         loop {
             // Check before opening: opening a device can have side effects.
             let Some(named) = stat_name(dir, name)? else { return Ok(None) };
@@ -51,7 +40,7 @@ impl<'a> Locked<'a> {
             let open = |flags| open_name(dir, name, flags, Mode::empty());
             let opened = match open(OFlags::RDWR) {
                 // A file that is replaced need not be writable: the folder's permissions decide.
-                Err(Errno::ACCESS) if is_replaced => open(OFlags::RDONLY),
+                Err(Errno::ACCESS) if mode == WriteMode::Overwrite => open(OFlags::RDONLY),
                 opened => opened,
             };
             let file = match opened {
@@ -66,7 +55,10 @@ impl<'a> Locked<'a> {
             if is_locked && named.is_some_and(|named| identity(&named) == identity(&stat)) {
                 return Ok(Some(Self { file: file.into(), dir, name, stat }));
             }
-            patience.wait(named.as_ref().map(Stamp::of))?;
+            if Instant::now() >= deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"));
+            }
+            std::thread::sleep(LOCK_PAUSE);
         }
     }
 
@@ -106,15 +98,6 @@ impl<'a> Locked<'a> {
         Err(Errno::BUSY.into())
     }
 
-    /// The file's size after appending `bytes`.
-    pub(crate) fn size_with(&self, bytes: &[u8], continues: bool) -> io::Result<u64> {
-        let size = Stamp::of_file(&self.file)?.size;
-        if bytes.is_empty() {
-            return Ok(size);
-        }
-        Ok(size.saturating_add((self.separator(size, continues)?.len() + bytes.len()) as u64))
-    }
-
     /// A line feed if the first `size` bytes do not end with a line break, and what follows does not `continue` a
     /// line.
     fn separator(&self, size: u64, continues: bool) -> io::Result<&'static [u8]> {
@@ -136,38 +119,6 @@ impl<'a> Locked<'a> {
     fn give_way(&self, to: Temporary<'_>) -> io::Result<()> {
         to.take_name(self.name)?;
         Ok(disk::sync_folder(self.dir).map_err(NotDurable::from)?)
-    }
-}
-
-/// How long to wait for a lock. While the file changes, other waiters make progress, so waiting continues.
-pub(crate) struct Patience {
-    /// How long to wait for a file that does not change.
-    still: Duration,
-    deadline: Instant,
-    end: Instant,
-    seen: Option<Stamp>,
-    pause: Duration,
-}
-
-impl Patience {
-    pub(crate) fn new(still: Duration, at_most: Duration) -> Self {
-        let now = Instant::now();
-        Self { still, deadline: now + still, end: now + at_most, seen: None, pause: LOCK_PAUSE }
-    }
-
-    /// Waits a moment, or fails with a timeout; `now` is the file's current stamp.
-    pub(crate) fn wait(&mut self, now: Option<Stamp>) -> io::Result<()> {
-        if now != self.seen {
-            self.seen = now;
-            self.deadline = Instant::now() + self.still;
-        }
-        if Instant::now() >= self.deadline.min(self.end) {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"));
-        }
-        std::thread::sleep(self.pause);
-        // Back off: many waiters that poll often would slow the holder down.
-        self.pause = (self.pause * 2).min(LOCK_PAUSE_AT_MOST);
-        Ok(())
     }
 }
 

@@ -77,7 +77,7 @@ impl std::fmt::Debug for Log {
 }
 
 impl Log {
-    pub(crate) fn call(&self, tool: &str, elapsed: Duration, outcome: Result<Option<&Note>, &Refusal>) {
+    pub(crate) fn call(&self, tool: &str, elapsed: Duration, note: Option<&Note>, refusal: Option<&Refusal>) {
         #[derive(Serialize)]
         struct Line<'a> {
             ts: String,
@@ -90,10 +90,11 @@ impl Log {
             #[serde(skip_serializing_if = "Option::is_none")]
             code: Option<Code>,
         }
-        let (level, note, code) = match outcome {
-            Ok(note) => (LogLevel::Info, note, None),
-            Err(refusal) if refusal.code == Code::IoError => (LogLevel::Error, None, Some(refusal.code)),
-            Err(refusal) => (LogLevel::Warn, None, Some(refusal.code)),
+        let code = refusal.map(|refusal| refusal.code);
+        let level = match code {
+            None => LogLevel::Info,
+            Some(Code::IoError) => LogLevel::Error,
+            Some(_) => LogLevel::Warn,
         };
         if level > self.level {
             return;

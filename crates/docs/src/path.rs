@@ -7,7 +7,7 @@ use crate::fold::is_ignorable;
 use crate::refusal::{Code, Refusal, shown};
 
 /// The longest name that common filesystems support.
-const MAX_NAME_BYTES: usize = 255;
+pub(crate) const MAX_NAME_BYTES: usize = 255;
 
 /// `\` counts too: callers on other systems use it.
 const SEPARATORS: [char; 2] = ['/', '\\'];
@@ -51,27 +51,22 @@ impl RelPath {
         let ends_in_dot = names.len() > 1 && names.last() == Some(&".");
         names.retain(|name| *name != ".");
         let fault = text_fault(text)
-            .or_else(|| is_absolute(text).then_some(Fault::Form("it is absolute")))
-            .or_else(|| names.is_empty().then_some(Fault::Form("it names no file")))
+            .or_else(|| names.is_empty().then_some("it names no file"))
             .or_else(|| names.iter().find_map(|name| name_fault(name)))
-            .or_else(|| ends_in_dot.then_some(Fault::Form("it ends in `.` and names a folder")));
-        match fault {
-            None => Ok(Self(names.join("/"))),
-            Some(fault) => Err(unusable("path", text, fault, "guide/setup.md")),
-        }
+            .or_else(|| ends_in_dot.then_some("it ends in `.` and names a folder"));
+        fault.map_or_else(
+            || Ok(Self(names.join("/"))),
+            |fault| Err(unusable("path", text, fault, "guide/setup.md")),
+        )
     }
 
     /// Checks that a text is a single plain name, such as a manual's id.
     pub(crate) fn parse_name(what: &str, text: &str) -> Result<Self, Refusal> {
         let fault = text_fault(text)
-            .or_else(|| is_absolute(text).then_some(Fault::Form("it is absolute")))
-            .or_else(|| text.contains(SEPARATORS).then_some(Fault::Form("it is more than one name")))
-            .or_else(|| (text == ".").then_some(Fault::Form("`.` is not a name")))
+            .or_else(|| text.contains(SEPARATORS).then_some("it is more than one name"))
+            .or_else(|| (text == ".").then_some("`.` is not a name"))
             .or_else(|| name_fault(text));
-        match fault {
-            None => Ok(Self(text.to_owned())),
-            Some(fault) => Err(unusable(what, text, fault, "handbook")),
-        }
+        fault.map_or_else(|| Ok(Self(text.to_owned())), |fault| Err(unusable(what, text, fault, "handbook")))
     }
 
     /// A path of the server's own, which callers cannot use.
@@ -81,13 +76,12 @@ impl RelPath {
 
     /// A name found on disk; `None` if callers could not use it.
     pub(crate) fn child(parent: Option<&Self>, name: &str) -> Option<Self> {
-        let is_plain =
-            name != "." && !name.contains('\\') && text_fault(name).is_none() && name_fault(name).is_none();
-        let usable = is_plain && !(parent.is_none() && is_drive(name));
-        usable.then(|| match parent {
-            Some(parent) => Self(format!("{}/{name}", parent.0)),
-            None => Self(name.to_owned()),
-        })
+        let path = match parent {
+            Some(parent) => format!("{}/{name}", parent.0),
+            None => name.to_owned(),
+        };
+        let is_plain = name != "." && !name.contains('\\') && text_fault(&path).is_none();
+        (is_plain && name_fault(name).is_none()).then_some(Self(path))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -129,20 +123,15 @@ impl RelPath {
     }
 }
 
-/// What is wrong with a path.
-#[derive(Debug, Clone, Copy)]
-enum Fault {
-    /// It is not a valid path.
-    Form(&'static str),
-    /// A name begins with a dot: other programs run what they find in `.git` or `.obsidian`.
-    Hidden,
-}
+/// Other programs run what they find in `.git` or `.obsidian`.
+const HIDDEN: &str = "names that begin with a dot are not listed, read or written";
 
-fn text_fault(text: &str) -> Option<Fault> {
+fn text_fault(text: &str) -> Option<&'static str> {
     if text.contains('\0') {
-        return Some(Fault::Form("it has a NUL character"));
+        return Some("it has a NUL character");
     }
-    text.contains(is_deceptive).then_some(Fault::Form("it has a control character"))
+    let control = text.contains(is_deceptive).then_some("it has a control character");
+    control.or_else(|| is_absolute(text).then_some("it is absolute"))
 }
 
 /// Characters that make a name look like another one or break the line that shows it: control characters,
@@ -158,17 +147,15 @@ fn is_absolute(text: &str) -> bool {
     text.starts_with(SEPARATORS) || names.next().is_some_and(is_drive)
 }
 
-fn name_fault(name: &str) -> Option<Fault> {
-    let fault = match name {
-        "" => "it has an empty part",
-        ".." => "it has a `..`",
-        name if name.ends_with(['.', ' ']) => "a name in it ends in a dot or a space",
-        name if name.len() > MAX_NAME_BYTES => "a name in it is over 255 bytes",
+fn name_fault(name: &str) -> Option<&'static str> {
+    match name {
+        "" => Some("it has an empty part"),
+        ".." => Some("it has a `..`"),
+        _ if name.ends_with(['.', ' ']) => Some("a name in it ends in a dot or a space"),
+        _ if name.len() > MAX_NAME_BYTES => Some("a name in it is over 255 bytes"),
         // Some file systems do not see the characters that are ignored here.
-        name if name.trim_start_matches(is_ignorable).starts_with('.') => return Some(Fault::Hidden),
-        _ => return None,
-    };
-    Some(Fault::Form(fault))
+        _ => name.trim_start_matches(is_ignorable).starts_with('.').then_some(HIDDEN),
+    }
 }
 
 /// `C:`, which starts an absolute path on other systems.
@@ -176,17 +163,13 @@ fn is_drive(name: &str) -> bool {
     matches!(name.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic() && name.len() == 2)
 }
 
-fn unusable(what: &str, text: &str, fault: Fault, example: &str) -> Refusal {
+fn unusable(what: &str, text: &str, fault: &'static str, example: &str) -> Refusal {
+    let code = if fault == HIDDEN { Code::Forbidden } else { Code::InvalidPath };
     let shown = shown(text);
-    match fault {
-        Fault::Form(fault) => Refusal::new(
-            Code::InvalidPath,
-            format!("{what} `{shown}` cannot be used: {fault}; use plain names, as in `{example}`"),
-        ),
-        Fault::Hidden => Refusal::forbidden(format!(
-            "{what} `{shown}` cannot be used: names that begin with a dot are not listed, read or written"
-        )),
-    }
+    Refusal::new(
+        code,
+        format!("{what} `{shown}` cannot be used: {fault}; use plain names, as in `{example}`"),
+    )
 }
 
 #[cfg(test)]

@@ -25,13 +25,11 @@ impl Print {
 
 impl fmt::Display for Print {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (value, digits) in [(self.text, TEXT_DIGITS), (self.heading, HEADING_DIGITS)] {
-            for place in (0..digits).rev() {
-                let digit = (value >> (place * BITS)) as usize % DIGITS.len();
-                write!(f, "{}", char::from(DIGITS[digit]))?;
-            }
-        }
-        Ok(())
+        let number = u64::from(self.text) << (HEADING_DIGITS * BITS) | u64::from(self.heading);
+        (0..TEXT_DIGITS + HEADING_DIGITS).rev().try_for_each(|place| {
+            let digit = number >> (place * BITS) & ((1 << BITS) - 1);
+            write!(f, "{}", char::from(DIGITS[usize::try_from(digit).unwrap_or_default()]))
+        })
     }
 }
 
@@ -39,17 +37,15 @@ impl FromStr for Print {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        if text.len() != (TEXT_DIGITS + HEADING_DIGITS) as usize || !text.is_ascii() {
-            return Err(());
-        }
-        let (one, other) = text.split_at(TEXT_DIGITS as usize);
-        let value = |text: &str| {
-            text.bytes().try_fold(0_u32, |value, byte| {
-                let digit = DIGITS.iter().position(|digit| *digit == byte)?;
-                Some(value << BITS | u32::try_from(digit).ok()?)
-            })
-        };
-        value(one).zip(value(other)).map(|(text, heading)| Self { text, heading }).ok_or(())
+        let is_whole = text.len() == (TEXT_DIGITS + HEADING_DIGITS) as usize;
+        let number = text.bytes().try_fold(0_u64, |number, byte| {
+            let digit = DIGITS.iter().position(|digit| *digit == byte)?;
+            Some(number << BITS | digit as u64)
+        });
+        let part = |number: u64| u32::try_from(number).map_err(|_| ());
+        let number = number.filter(|_| is_whole).ok_or(())?;
+        let heading = number & ((1 << (HEADING_DIGITS * BITS)) - 1);
+        Ok(Self { text: part(number >> (HEADING_DIGITS * BITS))?, heading: part(heading)? })
     }
 }
 
@@ -67,10 +63,6 @@ impl Hash {
     pub(crate) fn with(self, bytes: &[u8]) -> Self {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         Self(bytes.iter().fold(self.0, step))
-    }
-
-    pub(crate) fn and(self, other: Self) -> Self {
-        self.with(&other.0.to_le_bytes())
     }
 
     pub(crate) fn number(self) -> u64 {

@@ -84,36 +84,35 @@ impl Refusal {
             )
             .with(json!({ "os_error": source.raw_os_error(), "is_written": true }));
         }
-        let (code, message) = match Errno::from_io_error(error) {
-            Some(Errno::NOENT) => (Code::NotFound, format!("there is no `{shown}`")),
-            Some(Errno::NOTDIR) => (
+        let is = |code, what: &str| Self::new(code, format!("`{shown}` {what}"));
+        match Errno::from_io_error(error) {
+            Some(Errno::NOENT) => Self::not_found(format!(
+                "there is no `{shown}`; `manual_list`, `manual_ls` and `vault_ls` list what there is"
+            )),
+            Some(Errno::NOTDIR) => is(
                 Code::InvalidPath,
-                format!(
-                    "`{shown}` is a file, or a path through one, and not a folder; name a folder, or only the file"
-                ),
+                "is a file, or a path through one, and not a folder; name a folder, or only the file",
             ),
-            Some(Errno::LOOP) => (
+            Some(Errno::LOOP) => is(
                 Code::OutOfScope,
-                format!("`{shown}` is or passes a symbolic link, and links are not followed"),
+                "is or passes a symbolic link, and links are not followed; name the file itself",
             ),
-            Some(Errno::XDEV) => (Code::OutOfScope, format!("`{shown}` leads out of its root")),
-            Some(Errno::NAMETOOLONG) => {
-                (Code::InvalidPath, format!("path `{shown}` is too long; use shorter names"))
-            }
+            Some(Errno::XDEV) => is(Code::OutOfScope, "leads out of its root; use a path inside"),
+            Some(Errno::NAMETOOLONG) => is(Code::InvalidPath, "is too long; use shorter names"),
             // A directory, a pipe or a device.
-            Some(Errno::ISDIR | Errno::NXIO) => (Code::Forbidden, format!("`{shown}` is not a regular file")),
-            _ => {
-                return Self::new(Code::IoError, format!("`{shown}`: {error}"))
-                    .with(json!({ "os_error": error.raw_os_error() }));
-            }
-        };
-        Self::new(code, message)
+            Some(Errno::ISDIR | Errno::NXIO) => is(Code::Forbidden, "is not a regular file; name a file"),
+            _ => Self::new(Code::IoError, format!("`{shown}`: {error}"))
+                .with(json!({ "os_error": error.raw_os_error() })),
+        }
     }
 
     pub(crate) fn not_utf8(path: &str, position: usize) -> Self {
-        Self::new(Code::IoError, format!("`{}` is not UTF-8: byte {position} is invalid", shown(path)))
-            .with(json!({ "byte_position": position }))
-            .lasting()
+        Self::new(
+            Code::IoError,
+            format!("`{}` is not UTF-8: byte {position} is invalid; only text in UTF-8 is read", shown(path)),
+        )
+        .with(json!({ "byte_position": position }))
+        .lasting()
     }
 }
 

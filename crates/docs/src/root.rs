@@ -3,10 +3,9 @@
 
 use std::fs::File;
 use std::io;
-use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::sync::LazyLock;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -24,7 +23,9 @@ const ALWAYS: OFlags = OFlags::CLOEXEC.union(OFlags::NOCTTY).union(OFlags::NONBL
 /// and the use.
 #[derive(Debug)]
 pub(crate) struct Root {
-    dir: OwnedFd,
+    pub(crate) path: PathBuf,
+    /// Unset as long as the directory does not exist.
+    dir: OnceLock<OwnedFd>,
     /// The system cannot resolve a whole path safely, so it is opened name by name.
     by_steps: bool,
 }
@@ -34,9 +35,9 @@ pub(crate) struct Root {
 pub(crate) struct Stamp {
     identity: Identity,
     pub(crate) size: u64,
-    /// In seconds and nanoseconds.
-    modified: (i128, i128),
-    changed: (i128, i128),
+    /// In nanoseconds, as are changes.
+    modified: i64,
+    changed: i64,
 }
 
 impl Stamp {
@@ -44,21 +45,20 @@ impl Stamp {
     const TICK: Duration = Duration::from_millis(100);
 
     pub(crate) fn of(stat: &Stat) -> Self {
+        let nanos = |seconds: i128, nanos: i128| i64::try_from(seconds * 1_000_000_000 + nanos);
         Self {
             identity: identity(stat),
             size: u64::try_from(stat.st_size).unwrap_or_default(),
-            modified: (stat.st_mtime.into(), stat.st_mtime_nsec.into()),
-            changed: (stat.st_ctime.into(), stat.st_ctime_nsec.into()),
+            modified: nanos(stat.st_mtime.into(), stat.st_mtime_nsec.into()).unwrap_or_default(),
+            changed: nanos(stat.st_ctime.into(), stat.st_ctime_nsec.into()).unwrap_or_default(),
         }
     }
 
-    /// The part that another process can compare: device numbers change when the system restarts.
+    /// All but the device, in less memory.
     pub(crate) fn numbers(&self) -> [i64; 4] {
-        let nanos = |(seconds, nanos): (i128, i128)| i64::try_from(seconds * 1_000_000_000 + nanos);
-        let times = [self.modified, self.changed].map(|time| nanos(time).unwrap_or_default());
         let inode = u64::try_from(self.identity.1).unwrap_or_default();
         // The values are only compared, so the sign does not matter.
-        [inode.cast_signed(), self.size.cast_signed(), times[0], times[1]]
+        [inode.cast_signed(), self.size.cast_signed(), self.modified, self.changed]
     }
 
     /// The current stamp of an open file.
@@ -70,9 +70,7 @@ impl Stamp {
     pub(crate) fn is_settled(&self) -> bool {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         // Users can set the modification time; only the system sets the change time.
-        let (seconds, nanos) = self.changed;
-        let last = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
-        now > last + Self::TICK
+        now > Duration::from_nanos(u64::try_from(self.changed).unwrap_or_default()) + Self::TICK
     }
 }
 
@@ -94,45 +92,32 @@ pub(crate) struct Entry {
 impl Root {
     /// Opens the directory itself; links in its path are followed only here.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let dir = rustix::fs::open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let mut root = Self { dir, by_steps: false };
-        // Missing on old systems, forbidden in some sandboxes.
-        root.by_steps = root.open_beneath(".", OFlags::DIRECTORY, Mode::empty()).is_err();
+        let root = Self::open_later(path)?;
+        root.dir()?;
         Ok(root)
     }
 
-    /// A second handle of the same directory.
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { dir: self.dir.try_clone()?, by_steps: self.by_steps })
+    /// A directory that the first write creates if it does not exist. Until then it is empty.
+    pub(crate) fn open_later(path: &Path) -> io::Result<Self> {
+        let by_steps = open_beneath(rustix::fs::CWD, ".", OFlags::DIRECTORY, Mode::empty()).is_err();
+        Ok(Self { path: std::path::absolute(path)?, dir: OnceLock::new(), by_steps })
     }
 
-    /// Whether this directory is `other` or below it. An error includes how many folders above this one it
-    /// concerns.
-    pub(crate) fn is_within(&self, other: &Self) -> Result<bool, (usize, io::Error)> {
-        // Only for traversal, which needs no read permission.
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        const STEP: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+    fn dir(&self) -> io::Result<&OwnedFd> {
+        if let Some(dir) = self.dir.get() {
+            return Ok(dir);
+        }
+        let dir = rustix::fs::open(&self.path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(self.dir.get_or_init(|| dir))
+    }
 
-        let mut above = 0;
-        let mut climb = || -> io::Result<bool> {
-            let identity = |dir: &OwnedFd| rustix::fs::fstat(dir).map(|stat| identity(&stat));
-            let wanted = identity(&other.dir)?;
-            let mut dir = self.dir.try_clone()?;
-            loop {
-                let here = identity(&dir)?;
-                if here == wanted {
-                    return Ok(true);
-                }
-                above += 1;
-                dir = rustix::fs::openat(&dir, "..", STEP, Mode::empty())?;
-                if identity(&dir)? == here {
-                    return Ok(false);
-                }
-            }
-        };
-        climb().map_err(|error| (above, error))
+    /// Whether the directory exists.
+    pub(crate) fn exists(&self) -> io::Result<bool> {
+        match self.dir() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// What of a path lies below a folder, whether the path names the folder as given or as the file system also knows
@@ -169,10 +154,15 @@ impl Root {
     }
 
     /// Opens a folder; creates it and its parents if they are missing.
+    #[expect(clippy::disallowed_methods, reason = "the root's own path; calls cannot change it")]
     pub(crate) fn make_folder(&self, path: Option<&RelPath>) -> io::Result<NewFolder> {
         match self.folder(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return Ok(NewFolder { dir: opened?, made: Vec::new() }),
+        }
+        if !self.exists()? {
+            std::fs::create_dir_all(&self.path)?;
+            self.path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())?;
         }
         let mut folder = NewFolder { dir: self.folder(None)?, made: Vec::new() };
         for name in path.into_iter().flat_map(RelPath::names) {
@@ -192,147 +182,69 @@ impl Root {
     /// The regular files and folders in a folder, sorted by name. Links, devices and names that callers could
     /// not use are left out.
     pub(crate) fn list(&self, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
-        list_in(self.folder(path)?.as_fd(), path)
-    }
-
-    /// The entry at a path, if it is a regular file or a folder.
-    pub(crate) fn entry(&self, path: &RelPath) -> io::Result<Option<Entry>> {
-        let folder = self.folder(path.split().0.as_ref())?;
-        Ok(look_at_each(folder.as_fd(), vec![path.clone()])?.pop())
+        if path.is_none() && !self.exists()? {
+            return Ok(Vec::new());
+        }
+        let folder = self.folder(path)?;
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let child = entry.file_name().to_str().ok().and_then(|name| RelPath::child(path, name));
+            if let Some(path) = child
+                && let Some(stat) = stat_name(folder.as_fd(), path.name())?
+                && let kind @ (FileType::RegularFile | FileType::Directory) =
+                    FileType::from_raw_mode(stat.st_mode)
+            {
+                entries.push(Entry { path, is_dir: kind == FileType::Directory, stamp: Stamp::of(&stat) });
+            }
+        }
+        entries.sort_unstable_by(|one, other| one.path.name().cmp(other.path.name()));
+        Ok(entries)
     }
 
     /// All regular files below a folder, sorted by path. Folders that cannot be opened are left out.
     pub(crate) fn walk(&self, from: Option<&RelPath>) -> io::Result<Vec<Entry>> {
         let mut files = Vec::new();
-        self.visit(from, &mut files)?;
+        // A stack: the next entry is at the end.
+        let mut left: Vec<_> = self.list(from)?.into_iter().rev().collect();
+        while let Some(entry) = left.pop() {
+            if !entry.is_dir {
+                files.push(entry);
+                continue;
+            }
+            match self.list(Some(&entry.path)) {
+                Ok(entries) => left.extend(entries.into_iter().rev()),
+                Err(error) => tracing::debug!(folder = entry.path.as_str(), %error, "folder left out"),
+            }
+        }
         Ok(files)
     }
 
-    /// Visits all folders and regular files below a folder, sorted by path.
-    pub(crate) fn visit(&self, from: Option<&RelPath>, visitor: &mut impl Visitor) -> io::Result<()> {
-        let look = |path: Option<&RelPath>, visitor: &mut dyn Visitor| -> io::Result<_> {
-            let folder = self.folder(path)?;
-            visitor.enter(folder.as_fd(), path);
-            Ok(list_in(folder.as_fd(), path)?.into_iter().rev())
-        };
-        // A stack: the next entry is at the end.
-        let mut left: Vec<_> = look(from, visitor)?.collect();
-        while let Some(entry) = left.pop() {
-            if !entry.is_dir {
-                visitor.file(entry);
-                continue;
-            }
-            match look(Some(&entry.path), visitor) {
-                Ok(entries) => left.extend(entries),
-                Err(error) => {
-                    tracing::debug!(folder = entry.path.as_str(), %error, "folder left out");
-                    visitor.miss(entry.path);
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn open_at(&self, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-        #[cfg(test)]
-        tests::OPENED.set(tests::OPENED.get() + 1);
+        let dir = self.dir()?.as_fd();
         let opened = if self.by_steps {
-            open_by_steps(self.dir.as_fd(), path, flags, mode)
+            open_by_steps(dir, path, flags, mode)
         } else {
-            self.open_beneath(path, flags, mode)
+            open_beneath(dir, path, flags, mode)
         };
         Ok(opened?)
     }
-
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn open_beneath(&self, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        use rustix::fs::ResolveFlags;
-
-        // Not `NOFOLLOW`: a link at the end of the path would be reported as not a folder instead of as a
-        // link.
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        rustix::fs::openat2(&self.dir, path, flags | ALWAYS, mode, resolve)
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    fn open_beneath(&self, _: &str, _: OFlags, _: Mode) -> rustix::io::Result<OwnedFd> {
-        Err(Errno::NOSYS)
-    }
 }
 
-/// Receives the entries below a folder.
-pub(crate) trait Visitor {
-    /// A folder, before its entries are read.
-    fn enter(&mut self, _folder: BorrowedFd<'_>, _path: Option<&RelPath>) {}
+/// Missing on old systems, forbidden in some sandboxes.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn open_beneath(dir: BorrowedFd<'_>, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::ResolveFlags;
 
-    fn file(&mut self, file: Entry);
-
-    /// A folder that could not be read.
-    fn miss(&mut self, _path: RelPath) {}
+    // Not `NOFOLLOW`: a link at the end of the path would be reported as not a folder instead of as a
+    // link.
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    rustix::fs::openat2(dir, path, flags | ALWAYS, mode, resolve)
 }
 
-impl Visitor for Vec<Entry> {
-    fn file(&mut self, file: Entry) {
-        self.push(file);
-    }
-}
-
-fn list_in(folder: BorrowedFd<'_>, path: Option<&RelPath>) -> io::Result<Vec<Entry>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(folder)? {
-        let entry = entry?;
-        let usable =
-            matches!(entry.file_type(), FileType::RegularFile | FileType::Directory | FileType::Unknown);
-        if usable && let Ok(name) = entry.file_name().to_str() {
-            names.extend(RelPath::child(path, name));
-        }
-    }
-    let mut entries = look_at(folder, names)?;
-    entries.sort_unstable_by(|one, other| one.path.name().cmp(other.path.name()));
-    Ok(entries)
-}
-
-/// Reads the metadata of every file; those that are gone, or are neither regular file nor folder, are left
-/// out.
-///
-/// In a large folder that is most of the work, so several threads share it.
-fn look_at(folder: BorrowedFd<'_>, mut paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
-    const SHARE: usize = 1000;
-    const MOST_THREADS: usize = 4;
-    // Cached, because determining it reads several system files.
-    static THREADS: LazyLock<usize> =
-        LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS));
-
-    if paths.len() <= SHARE {
-        return look_at_each(folder, paths);
-    }
-    let share = paths.len().div_ceil(*THREADS).max(SHARE);
-    std::thread::scope(|scope| {
-        let mut others = Vec::new();
-        while paths.len() > share {
-            let part = paths.split_off(paths.len() - share);
-            others.push(scope.spawn(move || look_at_each(folder, part)));
-        }
-        let mut entries = look_at_each(folder, paths)?;
-        for other in others {
-            entries.extend(other.join().expect("looking at a file does not panic")?);
-        }
-        Ok(entries)
-    })
-}
-
-fn look_at_each(folder: BorrowedFd<'_>, paths: Vec<RelPath>) -> io::Result<Vec<Entry>> {
-    let mut entries = Vec::with_capacity(paths.len());
-    for path in paths {
-        let Some(stat) = stat_name(folder, path.name())? else { continue };
-        let is_dir = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => false,
-            FileType::Directory => true,
-            _ => continue,
-        };
-        entries.push(Entry { path, is_dir, stamp: Stamp::of(&stat) });
-    }
-    Ok(entries)
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn open_beneath(_: BorrowedFd<'_>, _: &str, _: OFlags, _: Mode) -> rustix::io::Result<OwnedFd> {
+    Err(Errno::NOSYS)
 }
 
 /// Opens name by name, each relative to the previous folder, never through a link.
@@ -408,22 +320,11 @@ impl Drop for NewFolder {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::cell::Cell;
+mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
-
-    thread_local! {
-        pub(super) static OPENED: Cell<usize> = const { Cell::new(0) };
-    }
-
-    /// How many files and folders this thread has opened so far.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn opened() -> usize {
-        OPENED.get()
-    }
 
     fn path(text: &str) -> RelPath {
         RelPath::parse(text).unwrap()
@@ -481,35 +382,5 @@ pub(crate) mod tests {
         assert_eq!(fs::read_dir(dir.path().join("old")).unwrap().count(), 0);
         root.make_folder(Some(&path("old/a/b"))).unwrap().keep();
         assert!(dir.path().join("old/a/b").is_dir());
-    }
-
-    #[test]
-    fn folders_above_a_root_need_not_be_readable() {
-        use std::os::unix::fs::PermissionsExt as _;
-
-        if rustix::process::geteuid().is_root() {
-            return toolbridge_scripted::report_skipped("root may read every folder");
-        }
-        let dir = tempfile::TempDir::new().unwrap();
-        let above = dir.path().join("above");
-        fs::create_dir_all(above.join("a")).unwrap();
-        fs::create_dir(above.join("b")).unwrap();
-        fs::set_permissions(&above, fs::Permissions::from_mode(0o311)).unwrap();
-        let [one, other] = ["a", "b"].map(|name| Root::open(&above.join(name)).unwrap());
-        let outcome = one.is_within(&other);
-        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(!outcome.unwrap());
-    }
-
-    #[test]
-    fn a_root_knows_what_it_lies_in() {
-        let dir = tempfile::TempDir::new().unwrap();
-        fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        fs::create_dir(dir.path().join("c")).unwrap();
-        let open = |name: &str| Root::open(&dir.path().join(name)).unwrap();
-        assert!(open("a/b").is_within(&open("a")).unwrap());
-        assert!(open("a").is_within(&open("a")).unwrap());
-        assert!(!open("a").is_within(&open("a/b")).unwrap());
-        assert!(!open("c").is_within(&open("a")).unwrap());
     }
 }

@@ -46,11 +46,6 @@ impl Section {
         Self { level, title, line: 0, last_line: 0, range, text_start, own_end, parent: None, print }
     }
 
-    /// Its bytes without its subsections.
-    pub(crate) fn own(&self) -> Range<usize> {
-        self.range.start..self.own_end
-    }
-
     /// Its bytes without its heading and its subsections.
     pub(crate) fn text(&self) -> Range<usize> {
         self.text_start.min(self.own_end)..self.own_end
@@ -86,11 +81,17 @@ impl Outline {
         if outline.is_empty() || !is_blank(&text[start..first]) {
             outline.insert(0, Section::new(0, String::new(), start..text.len(), start));
         }
-        let mut lines = Lines { text: text.as_bytes(), at: start, line: 1 };
+        let mut end = start;
+        let ends: Vec<_> = split_lines(&text[start..])
+            .map(|line| {
+                end += line.len();
+                end
+            })
+            .collect();
         for section in &mut outline {
-            section.line = lines.line_of(section.range.start);
+            section.line = ends.partition_point(|end| *end <= section.range.start) + 1;
         }
-        close(&mut outline, lines.last());
+        close(&mut outline, ends.len());
         take_prints(&mut outline, text);
         Self(outline)
     }
@@ -103,13 +104,10 @@ impl Outline {
         }
     }
 
-    /// The bytes from the start of a section through `count` headings, and whether more headings follow.
-    pub(crate) fn run(&self, place: usize, count: usize) -> (Range<usize>, bool) {
-        let start = self.0[place].range.start;
-        match self.0.get(place.saturating_add(count)) {
-            Some(next) => (start..next.range.start, true),
-            None => (start..self.0[self.0.len() - 1].range.end, false),
-        }
+    /// The end of the text from a section through `count` headings.
+    pub(crate) fn run_end(&self, place: usize, count: usize) -> usize {
+        let next = self.0.get(place.saturating_add(count)).map(|next| next.range.start);
+        next.unwrap_or(self.0[self.0.len() - 1].range.end)
     }
 }
 
@@ -135,21 +133,14 @@ fn close(outline: &mut [Section], last_line: usize) {
     }
 }
 
-/// Sets the fingerprints. Each byte is hashed once: a section's hash combines its own text and its
-/// subsections.
+/// Sets the fingerprints.
 fn take_prints(outline: &mut [Section], text: &str) {
-    let own: Vec<_> = outline.iter().map(|section| Hash::of(&text.as_bytes()[section.own()])).collect();
     let mut headings: Vec<Hash> = Vec::with_capacity(outline.len());
-    for place in 0..outline.len() {
-        let section = &outline[place];
+    for section in outline {
         let above = section.parent.map_or(Hash::START, |parent| headings[parent]);
         let heading = above.with(&[b'/', section.level]).with(section.title.as_bytes());
         headings.push(heading);
-        let end = section.range.end;
-        let below = outline[place..].iter().zip(&own[place..]).take_while(|(one, _)| one.range.start < end);
-        // The first is the section itself, even if its text is empty.
-        let hash = below.map(|(_, own)| *own).reduce(Hash::and).unwrap_or(own[place]);
-        outline[place].print = Print::new(hash, heading);
+        section.print = Print::new(Hash::of(&text.as_bytes()[section.range.clone()]), heading);
     }
 }
 
@@ -187,14 +178,13 @@ fn headings(text: &str, start: usize) -> Vec<Section> {
 
 /// CommonMark treats a lone CR as a line end, the parser does not. The length stays the same, so positions do
 /// too.
-pub(crate) fn with_line_feeds(text: &str) -> Cow<'_, str> {
-    let is_lone = |bytes: &[u8], place: usize| bytes[place] == b'\r' && bytes.get(place + 1) != Some(&b'\n');
-    let Some(first) = (0..text.len()).find(|place| is_lone(text.as_bytes(), *place)) else {
+fn with_line_feeds(text: &str) -> Cow<'_, str> {
+    if !text.contains('\r') {
         return Cow::Borrowed(text);
-    };
+    }
     let mut bytes = text.as_bytes().to_vec();
-    for place in first..bytes.len() {
-        if is_lone(&bytes, place) {
+    for place in 0..bytes.len() {
+        if bytes[place] == b'\r' && bytes.get(place + 1) != Some(&b'\n') {
             bytes[place] = b'\n';
         }
     }
@@ -281,31 +271,6 @@ pub(crate) fn split_lines(text: &str) -> impl Iterator<Item = &str> {
         rest = after;
         (!line.is_empty()).then_some(line)
     })
-}
-
-/// Counts lines in one pass through a text.
-struct Lines<'a> {
-    text: &'a [u8],
-    at: usize,
-    line: usize,
-}
-
-impl Lines<'_> {
-    /// The line of a position, which must not be before the previous one.
-    fn line_of(&mut self, place: usize) -> usize {
-        let ends = self.text[self.at..place].iter().zip(self.at + 1..).filter(|(byte, next)| {
-            **byte == b'\n' || **byte == b'\r' && self.text.get(*next) != Some(&b'\n')
-        });
-        self.line += ends.count();
-        self.at = place;
-        self.line
-    }
-
-    /// The number of the last line.
-    fn last(mut self) -> usize {
-        let after = self.line_of(self.text.len());
-        if matches!(self.text.last(), Some(b'\n' | b'\r')) { after - 1 } else { after }
-    }
 }
 
 /// The maximum length of a shown title: a heading can be a whole paragraph.
@@ -536,14 +501,11 @@ mod tests {
     fn a_run_of_sections_has_each_line_once() {
         let text = "# A\na\n## B\nb\n## C\nc\n# D\n";
         let outline = Outline::of(text);
-        let run = |place, count| {
-            let (range, more) = outline.run(place, count);
-            (&text[range], more)
-        };
-        assert_eq!(run(0, 1), ("# A\na\n", true));
-        assert_eq!(run(0, 3), ("# A\na\n## B\nb\n## C\nc\n", true));
-        assert_eq!(run(1, 3), ("## B\nb\n## C\nc\n# D\n", false));
-        assert_eq!(run(1, usize::MAX), ("## B\nb\n## C\nc\n# D\n", false));
+        let run = |place: usize, count| &text[outline[place].range.start..outline.run_end(place, count)];
+        assert_eq!(run(0, 1), "# A\na\n");
+        assert_eq!(run(0, 3), "# A\na\n## B\nb\n## C\nc\n");
+        assert_eq!(run(1, 3), "## B\nb\n## C\nc\n# D\n");
+        assert_eq!(run(1, usize::MAX), "## B\nb\n## C\nc\n# D\n");
     }
 
     #[test]

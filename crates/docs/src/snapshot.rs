@@ -12,38 +12,38 @@ use crate::root::Stamp;
 /// How often to read a file again that changes while it is read.
 pub(crate) const ATTEMPTS: usize = 5;
 
-/// Reads a file, and retries a limited number of times if it changes meanwhile.
+/// A file's whole text.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) text: String,
+    pub(crate) stamp: Stamp,
+    /// Whether a later change would be visible in the stamp.
+    pub(crate) is_settled: bool,
+}
+
+/// Reads a file, and retries a limited number of times if it changes meanwhile, so that two versions are never mixed.
 pub(crate) fn read(
     path: &str,
     mut open: impl FnMut() -> io::Result<(File, Stamp)>,
-) -> Result<String, Refusal> {
+) -> Result<Snapshot, Refusal> {
+    let failed = |error| Refusal::system(path, &error);
     for _ in 0..ATTEMPTS {
-        let (file, stamp) = open().map_err(|error| Refusal::system(path, &error))?;
+        let (file, stamp) = open().map_err(failed)?;
         check_size(path, stamp.size)?;
-        if let Some(text) = attempt(&file, path, &stamp)? {
-            return Ok(text);
+        let is_settled = stamp.is_settled();
+        let bytes = read_bytes(&file, stamp.size).map_err(failed)?;
+        #[cfg(test)]
+        tests::meanwhile();
+        // Two changes within one tick of the filesystem clock have the same stamp, so compare the bytes too.
+        let is_same = is_settled || read_bytes(&file, stamp.size).map_err(failed)? == bytes;
+        if is_same && Stamp::of_file(&file).is_ok_and(|now| now == stamp) {
+            check_size(path, bytes.len() as u64)?;
+            let text = String::from_utf8(bytes)
+                .map_err(|error| Refusal::not_utf8(path, error.utf8_error().valid_up_to()))?;
+            return Ok(Snapshot { text, stamp, is_settled });
         }
     }
-    Err(restless(path))
-}
-
-/// Reads a file that had this stamp when it was opened; `None` if it changed meanwhile.
-pub(crate) fn attempt(file: &File, path: &str, stamp: &Stamp) -> Result<Option<String>, Refusal> {
-    let is_settled = stamp.is_settled();
-    let read = || read_bytes(file, stamp.size).map_err(|error| Refusal::system(path, &error));
-    let bytes = read()?;
-    #[cfg(test)]
-    tests::meanwhile();
-    // Two changes within one tick of the filesystem clock have the same stamp, so compare the bytes too.
-    let is_same = (is_settled || read()? == bytes) && Stamp::of_file(file).is_ok_and(|now| now == *stamp);
-    if !is_same {
-        return Ok(None);
-    }
-    check_size(path, bytes.len() as u64)?;
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) => Err(Refusal::not_utf8(path, error.utf8_error().valid_up_to())),
-    }
+    Err(Refusal::new(Code::IoError, format!("`{}` changes while it is read; try again", shown(path))))
 }
 
 /// Reads a file whose size was `size`. If it grows meanwhile, nothing is read beyond the limit.
@@ -55,18 +55,16 @@ fn read_bytes(mut file: &File, size: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Refuses a file that is too large to be read.
-pub(crate) fn check_size(path: &str, size: u64) -> Result<(), Refusal> {
+fn check_size(path: &str, size: u64) -> Result<(), Refusal> {
     if size <= MAX_SOURCE_BYTES {
         return Ok(());
     }
-    Err(Refusal::forbidden(format!("`{}` has {size} bytes, the limit is {MAX_SOURCE_BYTES}", shown(path)))
-        .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES }))
-        .lasting())
-}
-
-/// The refusal for a file that changes at every attempt.
-pub(crate) fn restless(path: &str) -> Refusal {
-    Refusal::new(Code::IoError, format!("`{}` changes while it is read; try again", shown(path)))
+    Err(Refusal::forbidden(format!(
+        "`{}` has {size} bytes, the limit is {MAX_SOURCE_BYTES}; take a smaller file",
+        shown(path)
+    ))
+    .with(json!({ "size_bytes": size, "limit_bytes": MAX_SOURCE_BYTES }))
+    .lasting())
 }
 
 #[cfg(test)]

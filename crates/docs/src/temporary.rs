@@ -1,10 +1,8 @@
 //! New files have a temporary name until they are complete; those left by killed processes are removed.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
@@ -12,7 +10,7 @@ use uuid::Uuid;
 
 use crate::disk;
 use crate::lock::try_lock;
-use crate::root::{Identity, Stamp, identity, open_name, stat_name};
+use crate::root::{open_name, stat_name};
 
 const PREFIX: &str = ".toolbridge-";
 const SUFFIX: &str = ".tmp";
@@ -22,10 +20,9 @@ pub(crate) fn temporary_name() -> String {
 }
 
 /// Whether a name is that of a temporary file.
-pub(crate) fn is_temporary(name: &str) -> bool {
-    name.strip_prefix(PREFIX)
-        .and_then(|name| name.strip_suffix(SUFFIX))
-        .is_some_and(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+fn is_temporary(name: &str) -> bool {
+    let id = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
+    id.is_some_and(|id| Uuid::try_parse(id).is_ok())
 }
 
 /// A new file with a temporary name. It is removed on drop, unless it got its final name.
@@ -38,7 +35,9 @@ pub(crate) struct Temporary<'a> {
 }
 
 impl<'a> Temporary<'a> {
+    /// Creates it, after removing what killed processes left in its folder.
     pub(crate) fn create(dir: BorrowedFd<'a>, mode: Mode) -> io::Result<Self> {
+        sweep(dir);
         loop {
             let name = temporary_name();
             let file = disk::create(dir, &name, mode)?;
@@ -70,7 +69,7 @@ impl<'a> Temporary<'a> {
 
     /// Renames the file to a name that must be free.
     pub(crate) fn take_new_name(mut self, name: &str) -> io::Result<File> {
-        disk::move_new(self.dir, &self.name, self.dir, name)?;
+        disk::move_new(self.dir, &self.name, name)?;
         self.is_named = true;
         self.file.try_clone()
     }
@@ -88,31 +87,8 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// Folders without files of killed processes, each with the time of its last change.
-#[derive(Debug, Default)]
-pub(crate) struct Swept(Mutex<HashMap<Identity, Stamp>>);
-
-impl Swept {
-    /// Removes files of killed processes from a folder, unless it has not changed since the last time.
-    pub(crate) fn sweep(&self, dir: BorrowedFd<'_>) {
-        let Ok(stat) = rustix::fs::fstat(dir) else { return };
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&identity(&stat)).copied();
-        if known != Some(Stamp::of(&stat)) {
-            sweep_now(dir);
-            self.note(dir);
-        }
-    }
-
-    /// Records that the latest change of a folder was made by this process.
-    pub(crate) fn note(&self, dir: BorrowedFd<'_>) {
-        if let Ok(stat) = rustix::fs::fstat(dir) {
-            let mut swept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            swept.insert(identity(&stat), Stamp::of(&stat));
-        }
-    }
-}
-
-pub(crate) fn sweep_now(dir: BorrowedFd<'_>) {
+/// Removes what killed processes left in a folder.
+pub(crate) fn sweep(dir: BorrowedFd<'_>) {
     let Ok(entries) = Dir::read_from(dir) else { return };
     for entry in entries.flatten() {
         let Ok(name) = entry.file_name().to_str() else { continue };

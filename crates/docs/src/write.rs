@@ -8,7 +8,6 @@ use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 
 use crate::disk;
-use crate::lock::Locked;
 use crate::root::{identity, stat_name};
 use crate::temporary::Temporary;
 
@@ -48,27 +47,6 @@ fn take_back(dir: BorrowedFd<'_>, name: &str, file: &File, error: io::Error) -> 
     }
 }
 
-/// Sets the content of `name`, whether it exists or not, completely or not at all. After a crash there is
-/// either the old file or the new one. `replace` replaces an existing file.
-pub(crate) fn overwrite(
-    dir: BorrowedFd<'_>,
-    name: &str,
-    parts: &[&[u8]],
-    replace: impl Fn(&Locked<'_>, &[&[u8]]) -> io::Result<u64>,
-) -> io::Result<u64> {
-    for _ in 0..ATTEMPTS {
-        if let Some(old) = Locked::to_replace(dir, name)? {
-            return replace(&old, parts);
-        }
-        match create(dir, name, parts) {
-            // Another process created the file in the meantime: replace it.
-            Err(error) if is_taken(&error) => {}
-            outcome => return outcome,
-        }
-    }
-    Err(Errno::BUSY.into())
-}
-
 /// Whether a file could not be created because its name is taken.
 pub(crate) fn is_taken(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::EXIST)
@@ -97,7 +75,6 @@ mod tests {
     use std::fs;
     use std::os::fd::{AsFd as _, OwnedFd};
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
-    use std::time::{Duration, Instant};
 
     use rustix::fs::OFlags;
     use tempfile::TempDir;
@@ -105,10 +82,10 @@ mod tests {
     use toolbridge_scripted::report_skipped;
 
     use super::*;
-    use crate::disk::{Step, fault};
-    use crate::lock::{Patience, try_lock};
-    use crate::root::Stamp;
-    use crate::temporary::{Swept, sweep_now, temporary_name};
+    use crate::arguments::Mode::{Append, Overwrite};
+    use crate::disk::{Step, tests as fault};
+    use crate::lock::{Locked, try_lock};
+    use crate::temporary::{sweep, temporary_name};
 
     struct Folder {
         dir: TempDir,
@@ -133,15 +110,14 @@ mod tests {
         }
 
         fn overwrite(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
-            let replace = |old: &Locked<'_>, parts: &[&[u8]]| {
-                let parts = parts.to_vec();
-                old.replace(&parts)
-            };
-            overwrite(self.handle.as_fd(), name, &[bytes], replace)
+            match Locked::open(self.handle.as_fd(), name, Overwrite)? {
+                Some(old) => old.replace(&[bytes]),
+                None => self.create(name, bytes),
+            }
         }
 
         fn append(&self, name: &str, bytes: &[u8]) -> io::Result<u64> {
-            Locked::to_append(self.handle.as_fd(), name)
+            Locked::open(self.handle.as_fd(), name, Append)
                 .unwrap()
                 .expect("the file is there")
                 .append(bytes, false)
@@ -274,12 +250,6 @@ mod tests {
         assert_eq!(folder.content(), [file("a.md", &("old\n".to_owned() + &"more\n".repeat(ATTEMPTS)))]);
     }
 
-    fn attribute(path: &std::path::Path, name: &str) -> Option<Vec<u8>> {
-        let mut value = Vec::with_capacity(1024);
-        rustix::fs::getxattr(path, name, rustix::buffer::spare_capacity(&mut value)).ok()?;
-        Some(value)
-    }
-
     /// Returns whether the filesystem supports such attributes; old in-memory ones do not.
     fn set_attribute(path: &std::path::Path, name: &str, value: &[u8]) -> bool {
         match rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()) {
@@ -305,44 +275,27 @@ mod tests {
     const ACL: &str = "system.posix_acl_access";
 
     #[test]
-    fn a_changed_file_keeps_its_mode_and_attributes() {
+    fn a_changed_file_keeps_its_mode() {
         for change in [Folder::overwrite, Folder::append] {
             let folder = Folder::with("a.md", "old");
             let path = folder.dir.path().join("a.md");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
-            let probe = folder.dir.path().join("probe");
-            fs::write(&probe, "").unwrap();
-            let has_attributes = set_attribute(&path, "user.tag", b"red")
-                && set_attribute(&path, "user.empty", b"")
-                && set_attribute(&probe, ACL, &acl_for(12345));
-            if !has_attributes {
-                return report_skipped("the disk has no extended attributes");
-            }
             change(&folder, "a.md", b"new").unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o604);
-            assert_eq!(attribute(&path, "user.tag").as_deref(), Some(&b"red"[..]));
-            assert_eq!(attribute(&path, "user.empty").as_deref(), Some(&b""[..]));
-            assert_eq!(attribute(&path, ACL), None);
-            assert!(set_attribute(&path, ACL, &acl_for(12345)));
-            change(&folder, "a.md", b"newer").unwrap();
-            assert_eq!(attribute(&path, ACL), Some(acl_for(12345)));
-            assert_eq!(attribute(&path, "user.tag").as_deref(), Some(&b"red"[..]));
         }
     }
 
-    /// A folder's default ACL can give a user access to each new file. The replaced file did not.
+    /// The mode of a file with a list has the rights of the users in it where it has the group's.
     #[test]
-    fn a_changed_file_gets_no_rights_from_its_folder() {
+    fn a_changed_file_gives_nobody_more_access_than_its_access_control_list_did() {
         for change in [Folder::overwrite, Folder::append] {
             let folder = Folder::with("a.md", "old");
             let path = folder.dir.path().join("a.md");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o660)).unwrap();
-            if !set_attribute(folder.dir.path(), "system.posix_acl_default", &acl_for(12345)) {
+            if !set_attribute(&path, ACL, &acl_for(12345)) {
                 return report_skipped("the disk has no access control lists");
             }
             change(&folder, "a.md", b"new").unwrap();
-            assert_eq!(attribute(&path, ACL), None);
-            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o660);
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         }
     }
 
@@ -371,12 +324,6 @@ mod tests {
             set();
             fault::with(Step::SetOwner, Errno::IO, || change(&folder, "a.md", b"never")).unwrap_err();
             assert_eq!(owner(), (12345, 54321, 0o660));
-            if set_attribute(&path, ACL, &acl_for(12345)) {
-                fault::with(Step::SetAttribute, Errno::PERM, || change(&folder, "a.md", b"last")).unwrap();
-                assert_eq!((owner(), attribute(&path, ACL)), ((12345, 54321, 0o600), None));
-            } else {
-                report_skipped("the disk has no access control lists, so none was lost");
-            }
             assert_eq!(folder.content().len(), 1);
         }
     }
@@ -415,7 +362,7 @@ mod tests {
         fs::write(&one, "old").unwrap();
         fs::set_permissions(&one, fs::Permissions::from_mode(0o640)).unwrap();
         fs::hard_link(&one, &other).unwrap();
-        assert!(Locked::to_append(folder.handle.as_fd(), "a.md").unwrap().unwrap().has_other_names());
+        assert!(Locked::open(folder.handle.as_fd(), "a.md", Append).unwrap().unwrap().has_other_names());
         assert_eq!(folder.overwrite("a.md", b"new").unwrap(), 3);
         assert_eq!(folder.content(), [file("a.md", "new"), file("b.md", "old")]);
         assert_eq!(fs::metadata(&one).unwrap().mode() & 0o777, 0o640);
@@ -439,7 +386,7 @@ mod tests {
         fs::create_dir(folder.dir.path().join("folder")).unwrap();
         for (name, errno) in [("link", Errno::LOOP), ("folder", Errno::ISDIR)] {
             assert!(is(&folder.overwrite(name, b"x").unwrap_err(), errno), "{name}");
-            assert!(is(&Locked::to_append(folder.handle.as_fd(), name).unwrap_err(), errno), "{name}");
+            assert!(is(&Locked::open(folder.handle.as_fd(), name, Append).unwrap_err(), errno), "{name}");
         }
         assert!(is(&folder.create("link", b"x").unwrap_err(), Errno::LOOP));
         assert!(is_taken(&folder.create("folder", b"x").unwrap_err()));
@@ -453,7 +400,7 @@ mod tests {
         fs::write(folder.dir.path().join(&left), "half").unwrap();
         fs::write(folder.dir.path().join(".toolbridge-notes.tmp"), "mine").unwrap();
         let live = Temporary::create(folder.handle.as_fd(), FOR_ALL).unwrap();
-        sweep_now(folder.handle.as_fd());
+        sweep(folder.handle.as_fd());
         let names: Vec<_> = folder.content().into_iter().map(|(name, _)| name).collect();
         let mut want = vec![live.name.clone(), ".toolbridge-notes.tmp".into()];
         want.sort();
@@ -461,53 +408,21 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_swept_again_when_it_has_changed() {
-        let folder = Folder::new();
-        let swept = Swept::default();
-        for round in 0..3 {
-            let left = temporary_name();
-            fs::write(folder.dir.path().join(&left), "half").unwrap();
-            // Two changes within one tick of the filesystem clock would look like one.
-            let tick = Instant::now() + Duration::from_secs(10);
-            while !Stamp::of(&rustix::fs::fstat(&folder.handle).unwrap()).is_settled()
-                && Instant::now() < tick
-            {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            swept.sweep(folder.handle.as_fd());
-            assert_eq!(folder.content(), [], "round {round}");
-        }
-    }
-
-    #[test]
     fn a_lock_is_not_waited_for_for_ever() {
-        let stamp = |text: &str| {
-            let folder = Folder::with("a.md", text);
-            Stamp::of(&stat_name(folder.handle.as_fd(), "a.md").unwrap().unwrap())
-        };
-        let stamps = [stamp("a"), stamp("bb")];
-        let (short, long) = (Duration::from_millis(50), Duration::from_millis(500));
-        let waited = |at_most: Duration, stamps: &[Stamp]| {
-            let mut patience = Patience::new(short, at_most);
-            let started = Instant::now();
-            for stamp in stamps.iter().cycle() {
-                if let Err(error) = patience.wait(Some(*stamp)) {
-                    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-                    return started.elapsed();
-                }
-            }
-            unreachable!("there is always another one");
-        };
-        // The file does not change.
-        assert!(waited(Duration::from_secs(60), &stamps[..1]) < Duration::from_secs(30));
-        // The file keeps changing: waiting continues, but not forever.
-        assert!(waited(long, &stamps) >= long);
+        let folder = Folder::with("a.md", "old");
+        let _holder = Locked::open(folder.handle.as_fd(), "a.md", Append).unwrap();
+        for change in [Folder::overwrite, |folder: &Folder, name: &str, _: &[u8]| {
+            Locked::open(folder.handle.as_fd(), name, Append).map(|_| 0)
+        }] {
+            assert_eq!(change(&folder, "a.md", b"new").unwrap_err().kind(), io::ErrorKind::TimedOut);
+        }
+        assert_eq!(folder.content(), [file("a.md", "old")]);
     }
 
     #[test]
     fn a_lock_that_others_hold_is_waited_for() {
         let folder = Folder::with("a.md", "old");
-        let holder = Locked::to_append(folder.handle.as_fd(), "a.md").unwrap().unwrap();
+        let holder = Locked::open(folder.handle.as_fd(), "a.md", Append).unwrap().unwrap();
         std::thread::scope(|scope| {
             let other = scope.spawn(|| folder.append("a.md", b"second"));
             holder.append(b"first", false).unwrap();

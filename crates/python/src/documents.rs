@@ -15,7 +15,7 @@ use crate::log;
 /// The logger for the lines about calls.
 const LOGGER: &str = "toolbridge.documents";
 
-/// Tools over two folders: manuals, which are read-only, and a vault, which is written to.
+/// Tools over two folders, manuals, which are read-only, and a vault, which is written to; or over a single folder of notes.
 ///
 /// A model finds a section and has it copied. The text is copied inside the native module: neither the model
 /// nor Python sees it. Pass it to `Session(…)`; to an agent or a request with
@@ -23,9 +23,12 @@ const LOGGER: &str = "toolbridge.documents";
 /// Each call is logged as one line of JSON by the logger `toolbridge.documents`.
 ///
 /// Args:
-///     workspace: The folder that contains the two others; the current directory by default.
+///     workspace: The folder that contains the two others; the current directory by default. If it is named, and has no
+///         folder `manuals`, it is a single folder of notes, which is read and written: each folder in it is a manual, and
+///         its own notes are in the manual `.`.
 ///     manuals: The manuals, `<manuals>/<manual_id>/…`; `manuals` in the workspace by default.
-///     vault: The folder that copies are written to; `vault` in the workspace by default.
+///     vault: The folder that copies are written to; `vault` in the workspace by default. The first write creates it if it
+///         does not exist.
 ///     daily: The folder of the vault that takes only daily notes, `YYYY-MM-DD.md`, which can only be appended to; `daily` by
 ///         default, `"off"` for none.
 ///     `allow_file_scope`: Whether whole `.md` files may be read or copied, by calls that set `allow_file`.
@@ -35,8 +38,6 @@ const LOGGER: &str = "toolbridge.documents";
 ///     `hard_max_chars`: The maximum number of characters that a call reads; 20,000 by default.
 ///     `hard_max_copy_chars`: The maximum number of characters per copy, and the default for copies that set no limit;
 ///         as for reading by default. Copied text costs no tokens, so this may be much larger.
-///     cache: The folder, outside of both, that stores the index of the manuals between runs; `False` for none. By
-///         default large indexes are stored in the user's cache folder.
 ///     `log_level`: Which calls are logged: `info` (all), `warn` (failed ones) or `error` (disk errors).
 ///     init: Whether to create missing folders, and an example manual if there is none.
 ///
@@ -47,13 +48,6 @@ pub(crate) struct Documents {
     source: toolbridge::docs::Documents,
     manuals: PathBuf,
     vault: PathBuf,
-}
-
-/// Whether, or in which folder, the index is stored between runs.
-#[derive(FromPyObject)]
-enum Cache {
-    Kept(bool),
-    Dir(PathBuf),
 }
 
 #[pymethods]
@@ -70,7 +64,6 @@ impl Documents {
         hard_max_sections = None,
         hard_max_chars = None,
         hard_max_copy_chars = None,
-        cache = None,
         log_level = None,
         init = false,
     ))]
@@ -86,7 +79,6 @@ impl Documents {
         hard_max_sections: Option<i64>,
         hard_max_chars: Option<i64>,
         hard_max_copy_chars: Option<i64>,
-        cache: Option<Cache>,
         log_level: Option<&str>,
         init: bool,
     ) -> Result<Self> {
@@ -100,11 +92,6 @@ impl Documents {
             hard_max_copy_chars.map(|most| count("hard_max_copy_chars", most)).transpose()?;
         let level = log_level.map(str::parse).transpose();
         let log_level = level.map_err(|error| invalid(format!("`log_level`: {error}")))?;
-        builder = match cache {
-            Some(Cache::Dir(dir)) => builder.cache(dir),
-            Some(Cache::Kept(false)) => builder.without_cache(),
-            Some(Cache::Kept(true)) | None => builder,
-        };
         set! { builder:
             workspace = workspace,
             manuals = manuals,

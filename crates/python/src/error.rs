@@ -97,9 +97,9 @@ impl From<IpcError> for Error {
 impl From<DocsError> for Error {
     fn from(error: DocsError) -> Self {
         let hint = match &error {
-            DocsError::MissingRoot { .. } => Some(
-                "create the folder, name another one, or create both with an example manual (`init=True`)",
-            ),
+            DocsError::MissingRoot { .. } => {
+                Some("name an existing folder of notes, or create one with an example (`init=True`)")
+            }
             error => error.hint(),
         };
         Self(make(INVALID, &error.to_string(), Attributes { hint, ..Attributes::default() }))

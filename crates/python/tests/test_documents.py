@@ -231,15 +231,19 @@ async def test_a_session_can_have_nothing_but_documents(workspace: Path) -> None
     assert (workspace / "vault/notes/descale.md").read_text() == SECTION
 
 
-def test_the_index_is_kept_where_the_program_says(workspace: Path) -> None:
-    cache = workspace / "index"
-    documents = Documents(workspace, cache=cache)
-    with Session(documents, directory=workspace) as session, Bridge(session.mcp_config()) as bridge:
-        assert bridge.call("manual_find", query="descaling")["structuredContent"]["total"] == 1
-        soon(lambda: cache.is_dir() and any(cache.iterdir()))
-    with pytest.raises(InvalidRequestError, match="cache"):
-        Documents(workspace, cache=workspace / "vault" / "index")
-    Documents(workspace, cache=False)
+def test_a_folder_without_manuals_is_read_and_written(short_path: Path) -> None:
+    (short_path / "Garden").mkdir()
+    (short_path / "Garden/Pests.md").write_text("# Pests\n\nAphids.\n")
+    (short_path / "Home.md").write_text("# Home\n")
+    documents = Documents(short_path)
+    assert (documents.manuals, documents.vault) == (short_path, short_path)
+    with Session(documents, directory=short_path) as session, Bridge(session.mcp_config()) as bridge:
+        listed = bridge.call("manual_list")["structuredContent"]
+        assert [manual["manual_id"] for manual in listed["items"]] == [".", "Garden"]
+        [found] = bridge.call("manual_find", query="aphids")["structuredContent"]["items"]
+        copy = {"from_ref": found["ref"], "to_path": "Home.md", "mode": "append"}
+        assert not bridge.call("bridge_copy_section", **copy).get("isError")
+    assert (short_path / "Home.md").read_text() == "# Home\n# Pests\n\nAphids.\n"
 
 
 def test_the_folder_of_daily_notes_is_an_option(workspace: Path) -> None:
@@ -281,8 +285,8 @@ def test_limits_hold(workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"workspace": "/no/such"}, "the manuals folder `/no/such/manuals` does not exist"),
-        ({"vault": "/no/such"}, "the vault folder `/no/such` does not exist"),
+        ({"workspace": "/no/such"}, "the notes folder `/no/such` does not exist"),
+        ({"manuals": "/no/such"}, "the manuals folder `/no/such` does not exist"),
         ({"vault": "manuals"}, "overlap"),
         ({"manuals": "manuals/machine/guide.md"}, "cannot be opened"),
         ({"hard_max_chars": 0}, "`hard_max_chars` is `0`, which is not a whole number from 1 upwards"),

@@ -136,9 +136,9 @@ fn signals_end_it_and_read_only_offers_no_writing_tool() {
 #[test]
 fn init_creates_missing_folders_and_a_missing_root_is_an_error() {
     let dir = TempDir::new().unwrap();
-    let (code, stdout, stderr) = run(&mut docs(dir.path()));
+    let (code, stdout, stderr) = run(&mut docs(&dir.path().join("none")));
     assert_eq!((code, stdout.as_str()), (1, ""));
-    assert!(stderr.starts_with("error: ") && stderr.contains("manuals"), "{stderr}");
+    assert!(stderr.starts_with("error: ") && stderr.contains("notes folder"), "{stderr}");
     assert!(stderr.contains("\nhint: ") && stderr.contains("--init"), "{stderr}");
 
     let (code, stdout, stderr) = run(docs(dir.path()).arg("--init"));
@@ -197,6 +197,101 @@ fn the_help_names_every_variable_that_is_read() {
             "{name}: {help}"
         );
     }
+}
+
+/// A folder as Obsidian keeps it: front matter, tags, wiki links, attachments, settings, daily notes.
+fn obsidian() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    for (path, text) in [
+        (
+            "Home.md",
+            "---\ntags: [start]\n---\n\n# Home\n\nSee [[Garden/Tomatoes|tomatoes]] and ![[plan.png]].\n",
+        ),
+        (
+            "Garden/Tomatoes.md",
+            "---\naliases: [Tomato]\n---\n# Tomatoes\n\nWater them. #garden\n\n## Pests\n\nAphids, see [[Home]].\n",
+        ),
+        ("Daily/2025-01-31.md", "# Friday\n\n- [ ] buy seeds\n"),
+        ("attachments/plan.png", "a picture"),
+        (".obsidian/workspace.json", "{\"secret\":\"aphids\"}"),
+    ] {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    dir
+}
+
+/// `toolbridge docs DIR`, without any other setting.
+fn on(dir: &Path) -> Command {
+    let mut command = toolbridge();
+    for name in variables() {
+        command.env_remove(name);
+    }
+    command.arg("docs").arg(dir);
+    command
+}
+
+#[test]
+fn a_folder_of_notes_is_read_and_written_as_it_is() {
+    let notes = obsidian();
+    let before = files(notes.path());
+    let mut client = serving(on(notes.path()));
+    assert_eq!(tools(&mut client).len(), 14);
+    let listed = answer(&mut client, "manual_list", json!({}));
+    let manuals = [".", "Daily", "Garden", "attachments"].map(|id| json!({ "manual_id": id }));
+    assert_eq!(listed["items"], json!(manuals));
+    let found = answer(&mut client, "manual_find", json!({ "query": "aphids" }));
+    assert_eq!((&found["total"], &found["items"][0]["title"]), (&json!(1), &json!("Pests")), "{found}");
+    let home = answer(&mut client, "manual_find", json!({ "query": "tomatoes plan", "manual_id": "." }));
+    assert!(home["items"][0]["ref"].as_str().unwrap().starts_with("./Home.md#L5~"), "{home}");
+    for (from, to, mode) in [
+        (&found["items"][0]["ref"], "Daily/2025-01-31.md", "append"),
+        (&home["items"][0]["ref"], "Garden/Start.md", "overwrite"),
+        // To the end of the note that it is taken from.
+        (&found["items"][0]["ref"], "Garden/Tomatoes.md", "append"),
+    ] {
+        let copy = json!({ "from_ref": from, "to_path": to, "mode": mode });
+        let copied = answer(&mut client, "bridge_copy_section", copy);
+        assert_eq!((&copied["written_path"], &copied["truncated"]), (&json!(to), &json!(false)), "{copied}");
+    }
+    let text = |path: &str| std::fs::read_to_string(notes.path().join(path)).unwrap();
+    let pests = "## Pests\n\nAphids, see [[Home]].\n";
+    assert_eq!(text("Daily/2025-01-31.md"), format!("# Friday\n\n- [ ] buy seeds\n{pests}"));
+    assert_eq!(text("Garden/Start.md"), "# Home\n\nSee [[Garden/Tomatoes|tomatoes]] and ![[plan.png]].\n");
+    let tomatoes = "---\naliases: [Tomato]\n---\n# Tomatoes\n\nWater them. #garden\n\n";
+    assert_eq!(text("Garden/Tomatoes.md"), format!("{tomatoes}{pests}{pests}"));
+    let settings = answer(&mut client, "vault_read", json!({ "path": ".obsidian/workspace.json" }));
+    assert_eq!(settings["code"], "forbidden");
+    // Nothing was overwritten, so nothing is kept, and nothing else was made.
+    let mut want = before;
+    assert_eq!(files(notes.path()), want);
+    let write = json!({ "path": "Home.md", "content": "# Gone\n", "mode": "overwrite" });
+    answer(&mut client, "vault_write", write);
+    answer(&mut client, "vault_undo", json!({ "path": "Home.md" }));
+    assert!(text("Home.md").contains("![[plan.png]]"));
+    want.push(".system".into());
+    want.sort();
+    assert_eq!(files(notes.path()), want);
+    client.end_input();
+    assert_eq!(client.bridge.wait_within(PATIENCE).code(), Some(0));
+    assert!(!client.stderr().contains("Aphids"));
+}
+
+#[test]
+fn a_folder_is_named_once_and_must_exist() {
+    let notes = obsidian();
+    let (code, _, stderr) = run(on(notes.path()).arg("--workspace").arg(notes.path()));
+    assert!(code == 2 && stderr.contains("--workspace"), "{stderr}");
+    let (code, _, stderr) = run(&mut on(&notes.path().join("none")));
+    assert!(code == 1 && stderr.contains("does not exist") && stderr.contains("\nhint: "), "{stderr}");
+    // Never the current folder without being asked.
+    let (code, _, stderr) = run(toolbridge().arg("docs").current_dir(notes.path()));
+    assert!(code == 1 && stderr.contains("toolbridge docs ~/notes"), "{stderr}");
+    let workspace = workspace();
+    let mut client = serving(on(workspace.path()));
+    let listed = answer(&mut client, "manual_list", json!({}));
+    assert_eq!(listed["items"][0]["manual_id"], "espresso-machine", "a workspace is one here too");
 }
 
 /// A scripted model: finds the section, has it copied, and stops.

@@ -684,7 +684,7 @@ fn clashing_names_and_missing_tools_are_reported() {
     refused(
         &world,
         &["--docs", "/no/such/folder"],
-        (1, "`/no/such/folder/manuals` does not exist", "create the folder"),
+        (1, "`/no/such/folder` does not exist", "name an existing folder"),
     );
 }
 

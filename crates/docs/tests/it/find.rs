@@ -1,7 +1,7 @@
 //! Searching: the results, their order, and that they are always up to date.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -107,14 +107,6 @@ fn a_page_is_found_by_the_title_in_its_front_matter() {
 }
 
 #[test]
-fn titles_that_look_like_it_are_suggested_when_nothing_is_found() {
-    let workspace = Workspace::with("# Authentication tokens\n\n# Backups\n");
-    let client = workspace.open();
-    let found = client.ok("manual_find", &json!({ "query": "authtok" }));
-    assert_eq!(found, json!({ "items": [], "total": 0, "suggestions": ["Authentication tokens"] }));
-}
-
-#[test]
 fn a_search_can_be_limited_to_a_manual_and_a_number() {
     let workspace = Workspace::with("# key\n".repeat(30));
     fs::create_dir(workspace.path("manuals/other")).unwrap();
@@ -153,6 +145,44 @@ fn the_index_follows_every_change() {
     fs::rename(workspace.path("manuals/m/a.md"), workspace.path("manuals/m/c.md")).unwrap();
     let found = client.ok("manual_find", &json!({ "query": "grape" }));
     assert_eq!((&found["total"], &*place(&found["items"][0]["ref"])), (&json!(1), "m/c.md#L1"));
+    fs::rename(workspace.path("manuals/m"), workspace.path("manuals/n")).unwrap();
+    assert_eq!(
+        place(&client.ok("manual_find", &json!({ "query": "grape" }))["items"][0]["ref"]),
+        "n/c.md#L1"
+    );
+    // What cannot be read, or is hidden, is not found; and then it is found again.
+    let file = workspace.path("manuals/n/c.md");
+    for hide in [
+        &|| fs::write(&file, b"# grape\xff\n").unwrap(),
+        &|| fs::rename(&file, workspace.path("manuals/n/.c.md")).unwrap(),
+        &|| {
+            fs::remove_file(&file).unwrap();
+            symlink(workspace.path("manuals/n/.c.md"), &file).unwrap();
+        },
+        &|| fs::File::create(&file).unwrap().set_len(64 * 1024 * 1024 + 1).unwrap(),
+        &|| fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap(),
+    ] as [&dyn Fn(); 5]
+    {
+        hide();
+        // Root may read every file.
+        let is_open = fs::read_to_string(&file).is_ok_and(|text| !file.is_symlink() && text.len() < 100);
+        assert_eq!(titles(&client, "grape").len(), usize::from(is_open));
+        _ = fs::remove_file(&file);
+        fs::write(&file, "# grape\n").unwrap();
+        assert_eq!(titles(&client, "grape"), ["grape"]);
+    }
+}
+
+#[test]
+fn what_a_tool_writes_is_found_at_once() {
+    let workspace = Workspace::new();
+    let client = workspace.open();
+    let total = |query: &str| client.ok("vault_find", &json!({ "query": query }))["total"].clone();
+    assert_eq!(total("plum"), 0);
+    client.ok("vault_create", &json!({ "path": "a.md", "content": "# plum\n" }));
+    assert_eq!(total("plum"), 1);
+    client.ok("vault_replace", &json!({ "path": "a.md", "find": "plum", "replace": "pear" }));
+    assert_eq!((total("plum"), total("pear")), (json!(0), json!(1)));
 }
 
 #[test]

@@ -10,6 +10,7 @@
 mod copy;
 mod example;
 mod find;
+mod folder;
 mod log;
 mod manual;
 mod note;

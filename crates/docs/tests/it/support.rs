@@ -180,6 +180,12 @@ impl Client {
         let error = result["structuredContent"].clone();
         let message = error["message"].as_str().unwrap();
         assert!(!message.is_empty() && message.len() < 1000, "{message}");
+        // What is wrong, and what would be right.
+        let says_what_is_right =
+            ["; ", "expected ", "missing field ", "unknown field ", "must be ", "takes only "]
+                .iter()
+                .any(|sign| message.contains(sign));
+        assert!(says_what_is_right || error["code"] == "io_error", "{tool}: {message}");
         let members: Vec<_> = error.as_object().unwrap().keys().map(String::as_str).collect();
         assert!(matches!(members[..], ["code", "message"] | ["code", "details", "message"]), "{members:?}");
         error

@@ -93,7 +93,7 @@ class Call:
 
 @final
 class Documents:
-    """Tools over two folders: manuals, which are read-only, and a vault, which is written to."""
+    """Tools over two folders, manuals (read-only) and a vault, or over a single folder of notes."""
 
     def __new__(
         cls,
@@ -107,7 +107,6 @@ class Documents:
         hard_max_sections: int | None = None,
         hard_max_chars: int | None = None,
         hard_max_copy_chars: int | None = None,
-        cache: str | PathLike[str] | bool | None = None,
         log_level: Literal["error", "warn", "info"] | None = None,
         init: bool = False,
     ) -> Documents: ...
