@@ -228,7 +228,9 @@ impl Loop {
                 self.turn.as_ref().map(|turn| turn.options.session_id.set(id));
             }
             Action::Message(line) => {
-                if let (Some(on_message), Ok(message)) = (&self.callbacks.on_message, RawJson::parse(line)) {
+                if let Some(on_message) = &self.callbacks.on_message
+                    && let Ok(message) = RawJson::parse(line)
+                {
                     (on_message.0)(&message);
                 }
             }
