@@ -1,6 +1,6 @@
 //! What follows from the CLI's output and from what its holders ask for: a state machine without I/O.
 //!
-//! [`Driver::on`] takes an [`Input`] and returns the [`Action`]s that follow; `cli.rs` performs them. The
+//! [`Driver::on`] takes an [`Input`] and returns the [`Action`]s that follow; `run.rs` performs them. The
 //! [`Phase`]s follow each other in the order in which they are listed; those that are not needed are skipped. A
 //! result leads back to [`Phase::Ready`], and the next prompt is sent. When no further one can come, the CLI ends.
 

@@ -24,6 +24,7 @@ mod record;
 mod request;
 mod response;
 mod result_limit;
+mod run;
 mod sandbox;
 mod settings;
 mod start;

@@ -17,7 +17,7 @@ pub enum Transport {
     Auto,
     /// The CLI starts a bridge, which calls this process over a Unix socket.
     Stdio,
-    /// Over the CLI's stdin and stdout, without another process.
+    /// Over the CLI's stdin and stdout, without another process. Needs CLI 2.1.248.
     Sdk,
 }
 
