@@ -17,6 +17,7 @@ use crate::client::ServerFault;
 use crate::client::http::HttpError;
 use crate::client::interceptor::{Interceptor, text_of};
 use crate::process::child::Group;
+use crate::tool::lock::lock;
 use crate::trace::Outcome;
 use crate::{Budget, CallContext, CallMeta, CancellationToken, RawJson, ToolCall, ToolError, ToolList};
 
@@ -205,7 +206,7 @@ impl ServerConnection {
         let (dropped, interceptor) = (CancellationToken::new(), Arc::clone(&self.interceptor));
         let _guard = dropped.clone().drop_guard();
         if let Some(context) = progress {
-            interceptor.reports().insert(handle.progress_token.clone(), context);
+            lock(&interceptor.reports).insert(handle.progress_token.clone(), context);
         }
         let waiting = tokio::spawn(async move {
             let answer = tokio::select! {
@@ -213,8 +214,8 @@ impl ServerConnection {
                 answer = &mut handle.rx => Some(answer),
                 () = dropped.cancelled() => None,
             };
-            interceptor.reports().remove(&handle.progress_token);
-            let was_written = interceptor.written().remove(&handle.id);
+            lock(&interceptor.reports).remove(&handle.progress_token);
+            let was_written = lock(&interceptor.written).remove(&handle.id);
             let answer = match answer {
                 Some(answer) => answer.unwrap_or(Err(ServiceError::TransportClosed)),
                 None => handle.cancel(None).await.and(Err(ServiceError::TransportClosed)),

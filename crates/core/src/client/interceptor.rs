@@ -1,8 +1,8 @@
 //! Reads what a server sends before rmcp gets it, and knows which requests the server can have read.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rmcp::model::{
     CustomResult, JsonRpcMessage, JsonRpcResponse, ProgressToken, RequestId, ServerJsonRpcMessage,
@@ -12,6 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
+use crate::tool::lock::lock;
 use crate::{CallContext, RawJson};
 
 /// Reads the messages of one server.
@@ -20,9 +21,9 @@ pub(crate) struct Interceptor {
     /// Notified when the server reports that its tools have changed.
     pub(crate) tools_changed: Notify,
     /// The pending calls whose progress is wanted.
-    reports: Mutex<HashMap<ProgressToken, CallContext>>,
+    pub(crate) reports: Mutex<HashMap<ProgressToken, CallContext>>,
     /// The pending requests whose lines have been written to the server's process.
-    written: Mutex<HashSet<RequestId>>,
+    pub(crate) written: Mutex<HashSet<RequestId>>,
     /// The bytes of messages that the server's process has not read yet.
     pub(crate) unread: AtomicUsize,
     /// Whether rmcp needs the lists of tools: over HTTP, they say which arguments are sent as headers.
@@ -32,14 +33,6 @@ pub(crate) struct Interceptor {
 impl Interceptor {
     pub(crate) fn over_http() -> Self {
         Self { rmcp_reads_lists: true, ..Self::default() }
-    }
-
-    pub(crate) fn reports(&self) -> MutexGuard<'_, HashMap<ProgressToken, CallContext>> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn written(&self) -> MutexGuard<'_, HashSet<RequestId>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The message for rmcp, if it is for rmcp. Results of calls and lists of tools are in it as the string of their text:
@@ -58,7 +51,7 @@ impl Interceptor {
             match &notification.notification {
                 ServerNotification::ProgressNotification(report) => {
                     let report = &report.params;
-                    if let Some(context) = self.reports().get(&report.progress_token) {
+                    if let Some(context) = lock(&self.reports).get(&report.progress_token) {
                         context.progress(report.progress, report.total, report.message.as_deref());
                     }
                     return Ok(None);

@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::client::interceptor::Interceptor;
 use crate::mcp::MAX_LINE_BYTES;
+use crate::tool::lock::lock;
 
 /// The transport. Dropping it closes the server's stdin.
 pub(crate) struct Lines {
@@ -46,12 +47,12 @@ impl Lines {
         let writer = tokio::spawn(async move {
             while let Some((line, id)) = unwritten.recv().await {
                 // Before, because the answer may come at once.
-                requests.written().extend(id.clone());
+                lock(&requests.written).extend(id.clone());
                 // A server that has stopped reading is noticed by the end of its stdout.
                 if stdin.write_all(&line).await.is_err()
                     && let Some(id) = id
                 {
-                    requests.written().remove(&id);
+                    lock(&requests.written).remove(&id);
                 }
                 requests.unread.fetch_sub(line.len(), Ordering::Relaxed);
             }

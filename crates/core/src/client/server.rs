@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::mem;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rmcp::model::ServerPeerInfo;
@@ -17,6 +17,7 @@ use crate::client::open::{Link, open};
 use crate::client::process::{ServerProcess, exited};
 use crate::client::target::{CommandTarget, McpServerBuilder, Target, UrlTarget};
 use crate::client::{ServerError, ServerFault};
+use crate::tool::lock::lock;
 use crate::{CallContext, CallFuture, Changes, ServerInfo, ToolCall, ToolError, ToolList, ToolSource};
 
 /// How long a call waits for the next start of a server that is down.
@@ -178,13 +179,9 @@ impl fmt::Debug for McpServer {
 }
 
 impl Supervisor {
-    fn list(&self) -> MutexGuard<'_, ToolList> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn set_tools(&self, list: ToolList) {
-        let before = mem::replace(&mut *self.list(), list);
-        if *before != **self.list() {
+        let before = mem::replace(&mut *lock(&self.list), list);
+        if *before != **lock(&self.list) {
             self.changed.send_replace(());
         }
     }
@@ -290,7 +287,7 @@ fn next(pause: &mut Option<Duration>) -> Duration {
 
 impl ToolSource for McpServer {
     fn tools(&self) -> ToolList {
-        self.supervisor.list().clone()
+        lock(&self.supervisor.list).clone()
     }
 
     fn changes(&self) -> Changes {

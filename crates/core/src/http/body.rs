@@ -32,9 +32,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Keeps a stream open: a comment.
 pub(crate) const STILL_HERE: Bytes = Bytes::from_static(b":\n\n");
 
-/// The answer to a large message while others fill the memory for them.
-const BUSY: &str = "too many large messages are under way; try again later";
-
 /// Reads a message: of limited size, within the time limit, and only while the budget has room.
 pub(crate) async fn read<B>(body: B, limit: Duration, budget: &Budget) -> Result<Bytes, Refusal>
 where
@@ -75,7 +72,8 @@ where
         if share.is_none() && size > Budget::SMALL_BYTES {
             let began = Instant::now();
             let waiting = timeout(limit, budget.wait(whole.min(MAX_LINE_BYTES)));
-            let busy = |_| Refusal::because(StatusCode::SERVICE_UNAVAILABLE, BUSY).and_close();
+            let busy =
+                |_| Refusal::busy("too many large messages are under way; try again later").and_close();
             share = Some(waiting.await.map_err(busy)?);
             // Waiting for others does not count against the client.
             deadline += began.elapsed();

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use crate::ipc::message::{
     ParentMessage, Watched, read_parent_message, read_watched, write_answer, write_call, write_watch,
 };
 use crate::ipc::schema_file::read_schema_file;
+use crate::tool::lock::lock;
 
 /// How many bytes of large answers are held at a time, for a client that does not read them.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
@@ -288,7 +289,7 @@ impl RemoteSession {
             }
         };
         context.mark_answered();
-        let mut pool = self.pool();
+        let mut pool = lock(&self.pool);
         if pool.len() < MAX_IDLE_CONNECTIONS {
             pool.push(connection);
         }
@@ -297,13 +298,9 @@ impl RemoteSession {
 
     /// A kept connection that is still usable, as far as is known.
     fn kept(&self) -> Option<IpcConnection> {
-        let mut pool = self.pool();
+        let mut pool = lock(&self.pool);
         // The parent may have closed it meanwhile, or may have sent something unexpected.
         std::iter::from_fn(|| pool.pop()).find(IpcConnection::is_fresh)
-    }
-
-    fn pool(&self) -> MutexGuard<'_, Vec<IpcConnection>> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn connect(&self) -> Result<IpcConnection, IpcError> {

@@ -1,9 +1,10 @@
 //! A session: a tool source served on its own socket, from start to stop.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::tool::lock::lock;
 use crate::trace::{Process, TRACE_VARIABLE, Tracer, What, trace_path};
 use crate::{CancellationToken, Changes, ServerInfo, ToolList, ToolSource, check_server_name};
 use serde_json::{Value, json};
@@ -237,10 +238,6 @@ async fn keep_listing(
             }
         }
     }
-}
-
-fn lock(running: &Mutex<Option<RunningSession>>) -> MutexGuard<'_, Option<RunningSession>> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {

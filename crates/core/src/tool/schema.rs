@@ -77,48 +77,47 @@ impl<'s> Steps<'s> {
         }
         // For a reference to itself.
         self.known.insert(pair, 1);
-        let pairs = self.pairs(schema, value);
-        let steps =
-            pairs.into_iter().fold(1_u64, |sum, (part, value)| sum.saturating_add(self.of(part, value)));
+        let mut steps = 1_u64;
+        for (part, value) in self.pairs(schema, value) {
+            steps = steps.saturating_add(self.of(part, value));
+        }
         self.known.insert(pair, steps);
         steps
     }
 
     /// The parts of a schema that apply to a value, each with the part of the value.
     fn pairs<'v>(&self, schema: &'s Value, value: &'v Value) -> Vec<(&'s Value, &'v Value)> {
+        use Value::{Array, Object, String};
         let mut pairs = Vec::new();
         for (keyword, part) in schema.as_object().into_iter().flatten() {
-            match (keyword.as_str(), part, value) {
-                ("$ref" | "$dynamicRef", Value::String(target), _) => {
+            let (parts, values): (Vec<_>, Vec<_>) = match (keyword.as_str(), part, value) {
+                ("$ref" | "$dynamicRef", String(target), _) => {
                     let target = target.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-                    pairs.extend(target.map(|target| (target, value)));
+                    (target.into_iter().collect(), vec![value])
                 }
-                ("allOf" | "anyOf" | "oneOf", Value::Array(parts), _) => {
-                    pairs.extend(parts.iter().map(|part| (part, value)));
-                }
-                ("not" | "if" | "then" | "else", _, _) => pairs.push((part, value)),
-                ("dependentSchemas", Value::Object(parts), _) => {
-                    pairs.extend(parts.values().map(|part| (part, value)));
-                }
-                ("properties", Value::Object(parts), Value::Object(members)) => {
+                ("allOf" | "anyOf" | "oneOf", Array(parts), _) => (parts.iter().collect(), vec![value]),
+                ("not" | "if" | "then" | "else", _, _) => (vec![part], vec![value]),
+                ("dependentSchemas", Object(parts), _) => (parts.values().collect(), vec![value]),
+                ("properties", Object(parts), Object(members)) => {
                     pairs.extend(parts.iter().filter_map(|(name, part)| Some((part, members.get(name)?))));
+                    continue;
                 }
-                ("patternProperties", Value::Object(parts), Value::Object(members)) => {
-                    let all =
-                        parts.values().flat_map(|part| members.values().map(move |value| (part, value)));
-                    pairs.extend(all);
+                ("patternProperties", Object(parts), Object(members)) => {
+                    (parts.values().collect(), members.values().collect())
                 }
-                ("additionalProperties" | "unevaluatedProperties", _, Value::Object(members)) => {
-                    pairs.extend(members.values().map(|value| (part, value)));
+                ("additionalProperties" | "unevaluatedProperties", _, Object(members)) => {
+                    (vec![part], members.values().collect())
                 }
-                ("items" | "prefixItems", Value::Array(parts), Value::Array(items)) => {
+                ("items" | "prefixItems", Array(parts), Array(items)) => {
                     pairs.extend(parts.iter().zip(items));
+                    continue;
                 }
-                ("items" | "additionalItems" | "unevaluatedItems" | "contains", _, Value::Array(items)) => {
-                    pairs.extend(items.iter().map(|value| (part, value)));
+                ("items" | "additionalItems" | "unevaluatedItems" | "contains", _, Array(items)) => {
+                    (vec![part], items.iter().collect())
                 }
-                _ => {}
-            }
+                _ => continue,
+            };
+            pairs.extend(parts.iter().flat_map(|part| values.iter().map(|value| (*part, *value))));
         }
         pairs
     }
