@@ -15,7 +15,7 @@ use rust_stemmers::{Algorithm, Stemmer};
 use self::posting::{Posting, Postings};
 pub(crate) use self::rank::{Match, Matches};
 use self::terms::{TermId, Terms};
-use crate::manual::{Reading, file_name};
+use crate::manual::Reading;
 use crate::path::RelPath;
 use crate::section::{page_title, shortened};
 use crate::term::{Piece, for_each_piece, stem};
@@ -96,9 +96,9 @@ struct File {
 /// What tells versions of a file apart; smaller than a [`Stamp`](crate::root::Stamp).
 pub(crate) type Mark = [i64; 4];
 
-/// How many there are, as the type that numbers them.
+/// A count as the type of positions, which are kept by the million.
 fn number(count: usize) -> u32 {
-    u32::try_from(count).expect("fewer than four billion sections and terms")
+    u32::try_from(count).expect("fewer than four billion sections, terms, and bytes of postings")
 }
 
 impl Index {
@@ -115,16 +115,16 @@ impl Index {
     fn add(&mut self, mut draft: Draft) {
         let (docs, files) = (number(self.docs.len()), number(self.files.len()));
         self.docs.extend(draft.docs.into_iter().map(|doc| Doc { file: doc.file + files, ..doc }));
-        let moved = |range: Range<DocId>| range.start + docs..range.end + docs;
-        self.files
-            .extend(draft.files.into_iter().map(|file| File { docs: moved(file.docs.clone()), ..file }));
-        draft
-            .postings
-            .sort_unstable_by_key(|(term, posting)| u64::from(*term) << 32 | u64::from(posting.doc));
+        for file in &mut draft.files {
+            file.docs = file.docs.start + docs..file.docs.end + docs;
+        }
+        self.files.append(&mut draft.files);
+        let mut postings = draft.postings;
+        postings.sort_unstable_by_key(|(term, posting)| u64::from(*term) << 32 | u64::from(posting.doc));
         let mut end = self.postings.len();
         // The new bytes of all terms, and where those of each are.
         let (mut more, mut changed) = (Vec::new(), Vec::new());
-        for same in draft.postings.chunk_by(|one, other| one.0 == other.0) {
+        for same in postings.chunk_by(|one, other| one.0 == other.0) {
             let term = self.terms.intern(draft.terms.get(same[0].0)) as usize;
             self.lists.resize(self.terms.len(), List { end: number(end), last: 0 });
             let start = more.len();
@@ -231,7 +231,7 @@ impl Draft {
         let page = shortened(page_title(text).unwrap_or_default());
         let outline = source.format.outline(text);
         for section in outline.iter() {
-            let title = if section.level == 0 { file_name(path.as_str()) } else { &section.title };
+            let title = if section.level == 0 { path.name() } else { &section.title };
             let above = std::iter::successors(section.parent, |place| outline[*place].parent);
             let above: Vec<_> = above.map(|place| outline[place].title.as_str()).collect();
             self.index([title, &above.join(" "), &page, &text[section.text()]]);
