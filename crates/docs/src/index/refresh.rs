@@ -74,7 +74,7 @@ impl Index {
             tracing::warn!(
                 files = stale.len(),
                 megabytes = bytes / 1_000_000,
-                "many files are read, and searches wait for that; about a quarter of their size is kept in memory"
+                "many files are read, and searches wait for that; an index of about 30 % of their size stays in memory"
             );
         }
         let threads = if stale.len() <= FILES_FOR_ONE { 1 } else { *THREADS };
