@@ -91,7 +91,10 @@ impl ServerConnection {
         let ToolCall { name, arguments, meta } = call;
         let unread = self.interceptor.unread.load(Ordering::Relaxed);
         if unread > MAX_UNREAD_BYTES {
-            let text = format!("MCP server `{}` has not read {unread} bytes of earlier calls", self.server);
+            let text = format!(
+                "MCP server `{}` has not read {unread} bytes of earlier calls; try again when it has",
+                self.server
+            );
             return Some(Err(failed(text)));
         }
         let mut params = CallToolRequestParams::new(name.clone());

@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn only_known_names_and_pages_are_let_in() {
-        let doors = AllowedOrigins {
+        let allowed = AllowedOrigins {
             hosts: vec!["Example.com".into(), "tools.example:8443".into()],
             origins: vec!["https://app.example".into()],
         };
@@ -125,7 +125,7 @@ mod tests {
             if let Some(origin) = origin {
                 headers.insert(ORIGIN, origin.parse().unwrap());
             }
-            let status = match doors.check(&Uri::from_static("/mcp"), &headers) {
+            let status = match allowed.check(&Uri::from_static("/mcp"), &headers) {
                 Ok(()) => 200,
                 Err(refusal) => crate::http::Response::from(refusal).status().as_u16(),
             };
@@ -134,9 +134,9 @@ mod tests {
         let mut twice = HeaderMap::new();
         twice.append(HOST, "localhost".parse().unwrap());
         twice.append(HOST, "evil.example".parse().unwrap());
-        assert!(doors.check(&Uri::from_static("/mcp"), &twice).is_err(), "a proxy may use the other one");
+        assert!(allowed.check(&Uri::from_static("/mcp"), &twice).is_err(), "a proxy may use the other one");
         let whole = Uri::from_static("http://localhost:8000/mcp");
-        assert!(doors.check(&whole, &HeaderMap::new()).is_ok(), "HTTP/2 names the host in the address");
-        assert!(doors.check(&Uri::from_static("/mcp"), &HeaderMap::new()).is_err());
+        assert!(allowed.check(&whole, &HeaderMap::new()).is_ok(), "HTTP/2 names the host in the address");
+        assert!(allowed.check(&Uri::from_static("/mcp"), &HeaderMap::new()).is_err());
     }
 }
